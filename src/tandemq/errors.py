@@ -1,0 +1,104 @@
+"""Every exception TandemQ raises, by whose fault it was.
+
+TandemError
+├─ ConfigError              the operator's fault: names the field, the value and what is accepted
+├─ CodecError               the peer's bytes
+│  ├─ FrameTooLarge
+│  ├─ MalformedHeader
+│  └─ CorruptRecord
+├─ RemotingError            the network
+│  ├─ ConnectFailed
+│  ├─ ConnectionLost
+│  └─ RequestTimeout
+├─ ReplyError(code)         the peer answered no
+├─ StoreError               the disk
+│  ├─ OffsetOutOfRange      asked, first, next
+│  ├─ DiskFull
+│  ├─ CorruptLog            path, offset
+│  ├─ StoreLocked           another process has the store open for writing
+│  └─ LogPoisoned           a write or fsync failed; nothing after it is ever acknowledged
+└─ ReplicationError         the pair
+
+Messages carry the numbers (asked, had, limit) and say what to do next.
+"""
+
+
+class TandemError(Exception):
+    """Anything TandemQ raises on purpose."""
+
+
+class ConfigError(TandemError):
+    """A setting is wrong; the message names the key, the value and what is accepted."""
+
+
+class CodecError(TandemError):
+    """Bytes that do not follow the format they claim."""
+
+
+class FrameTooLarge(CodecError):
+    """A length field beyond the limit: the connection can't be trusted any more."""
+
+
+class MalformedHeader(CodecError):
+    """A command header that can't be decoded."""
+
+
+class CorruptRecord(CodecError):
+    """A message record whose sizes, magic or checksum disagree."""
+
+
+class RemotingError(TandemError):
+    """The network between two nodes."""
+
+
+class ConnectFailed(RemotingError):
+    """No connection to the peer could be made."""
+
+
+class ConnectionLost(RemotingError):
+    """The connection closed before the answer came."""
+
+
+class RequestTimeout(RemotingError):
+    """The answer did not come before the deadline."""
+
+
+class ReplyError(TandemError):
+    """The peer understood and answered no; `code` is the response code on the wire."""
+
+    def __init__(self, code: int, remark: str) -> None:
+        super().__init__(f"{remark} (code {code})")
+        self.code = code
+        self.remark = remark
+
+
+class StoreError(TandemError):
+    """The disk, or what is on it."""
+
+
+class OffsetOutOfRange(StoreError):
+    """An offset outside what the log holds."""
+
+    def __init__(self, asked: int, first: int, next_: int) -> None:
+        super().__init__(f"offset {asked} is outside the log, which holds [{first}, {next_})")
+        self.asked, self.first, self.next = asked, first, next_
+
+
+class DiskFull(StoreError):
+    """No room for another segment, or disk use above the limit: reads go on, writes wait for space."""
+
+
+class CorruptLog(StoreError):
+    """The log can't be opened without losing data behind the damage; names file and offset."""
+
+
+class StoreLocked(StoreError):
+    """Another process has this store open for writing."""
+
+
+class LogPoisoned(StoreError):
+    """A write or fsync failed earlier: what the disk holds is unknown, so nothing more is acknowledged."""
+
+
+class ReplicationError(TandemError):
+    """The pair: a replica refused, fell behind or diverged."""

@@ -1,0 +1,1 @@
+"""The nouns of the system: frozen values with no behaviour beyond their own arithmetic."""
