@@ -1,14 +1,19 @@
 """`./run test [quick] [pytest arguments]`: the checks, then the tests, then one line that says what ran.
 
-The same command for a newcomer and for CI. `quick` leaves out what is marked slow, peer or spark.
+The same command for a newcomer and for CI. The quick tests run first and under coverage; then what is marked slow, peer
+or spark. `quick` stops after the first part. With pytest arguments of your own (a file, `-k`), only those run.
 """
 
 import subprocess
 import sys
+import tempfile
+import xml.etree.ElementTree as ElementTree
+from collections import Counter
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
 BIN = Path(sys.executable).parent
+QUICK = "not slow and not peer and not spark"
 
 CHECKS: dict[str, list[str]] = {
     "format": ["ruff", "format", "--check", "-q", "src", "tests", "bench"],
@@ -18,7 +23,30 @@ CHECKS: dict[str, list[str]] = {
 }
 
 
-def check() -> list[str]:
+class Tally:
+    """What the pytest runs so far said, read from their reports."""
+
+    def __init__(self) -> None:
+        self.passed = self.failed = 0
+        self.skipped: Counter[str] = Counter()
+
+    def add(self, report: Path) -> None:
+        if not report.exists():
+            return
+        for case in ElementTree.parse(report).iter("testcase"):
+            if case.find("failure") is not None or case.find("error") is not None:
+                self.failed += 1
+            elif (skip := case.find("skipped")) is not None:
+                self.skipped[skip.get("message") or "no reason given"] += 1
+            else:
+                self.passed += 1
+
+    def lines(self) -> list[str]:
+        reasons = [f"skipped {count}: {reason}" for reason, count in self.skipped.most_common()]
+        return [*reasons, f"{self.passed} passed, {self.failed} failed, {self.skipped.total()} skipped"]
+
+
+def run_checks() -> list[str]:
     """Runs every check; the names of those that failed."""
     failed = []
     for name, (tool, *arguments) in CHECKS.items():
@@ -30,18 +58,39 @@ def check() -> list[str]:
     return failed
 
 
+def run_pytest(arguments: list[str], tally: Tally, *, coverage: bool = False) -> bool:
+    """One pytest run; True if it is fine (finding no test is fine here: the tally tells)."""
+    with tempfile.TemporaryDirectory() as scratch:
+        report = Path(scratch) / "report.xml"
+        tool = ["coverage", "run", "-m", "pytest"] if coverage else ["pytest"]
+        done = subprocess.run([BIN / "python", "-m", *tool, f"--junitxml={report}", *arguments], cwd=ROOT)
+        tally.add(report)
+    return done.returncode in (0, 5)
+
+
+def report_coverage() -> None:
+    subprocess.run([BIN / "coverage", "combine", "-q"], cwd=ROOT, check=False)
+    done = subprocess.run([BIN / "coverage", "report", "--format=total"], cwd=ROOT, capture_output=True, text=True)
+    print(f"coverage of the quick tests: {done.stdout.strip() or '?'} % of src (coverage html shows where)", flush=True)
+
+
 def main(arguments: list[str]) -> int:
-    only_checks = "--only-checks" in arguments
-    failed = check()
-    if only_checks:
-        return 1 if failed else 0
-    quick = "quick" in arguments
-    passed_on = [a for a in arguments if a != "quick"]
-    selection = ["-m", "not slow and not peer and not spark"] if quick else []
-    tests = subprocess.run([BIN / "python", "-m", "pytest", "-rs", *selection, *passed_on], cwd=ROOT)
-    if failed:
-        print(f"checks failed: {', '.join(failed)}")
-    return tests.returncode or (1 if failed else 0)
+    failed_checks = run_checks()
+    if "--only-checks" in arguments:
+        return 1 if failed_checks else 0
+    own = [argument for argument in arguments if argument != "quick"]
+    tally = Tally()
+    if own:
+        fine = run_pytest(own, tally)
+    else:
+        fine = run_pytest(["-m", QUICK], tally, coverage=True)
+        report_coverage()
+        if "quick" not in arguments:
+            fine = run_pytest(["-m", f"not ({QUICK})", "--durations=15"], tally) and fine
+    if failed_checks:
+        print(f"checks failed: {', '.join(failed_checks)}")
+    print("\n".join(tally.lines()), flush=True)
+    return 0 if fine and not failed_checks and tally.passed else 1
 
 
 if __name__ == "__main__":
