@@ -1,0 +1,307 @@
+"""The message record: the same bytes in the commit log, in a pull reply and in the HA stream.
+
+All integers are big-endian.
+
+    totalSize 4 | magic 4 | bodyCRC 4 | queueId 4 | flag 4 | queueOffset 8 | physicalOffset 8 | sysFlag 4
+    bornTimestamp 8 | bornHost 8 or 20 | storeTimestamp 8 | storeHost 8 or 20 | reconsumeTimes 4
+    preparedTransactionOffset 8 | bodyLen 4 + body | topicLen 1 (v1) or 2 (v2) + topic | propertiesLen 2 + properties
+
+A host is ip (4 or 16 bytes) + port (4); sysFlag bits 0x10 and 0x20 say which hosts are IPv6. v2 is written when the
+topic is longer than 127 bytes. The rest of a segment that can't take the next record is one *blank*: size, magic, anything.
+A batch on the wire is a run of elements: totalSize 4 | magic 4 | bodyCRC 4 | flag 4 | bodyLen 4 + body |
+propertiesLen 2 + properties; magic and CRC are not checked (upstream clients write 0).
+
+Pure functions over bytes-like objects; every length is checked against the limit before it is used.
+"""
+
+import struct
+from collections.abc import Iterable, Iterator
+from typing import NamedTuple, TypeAlias
+from zlib import crc32
+
+from tandemq.errors import CorruptRecord
+from tandemq.model.message import BORN_HOST_V6, STORE_HOST_V6, StoredMessage, decode_properties
+
+Buffer: TypeAlias = bytes | bytearray | memoryview
+
+MAGIC_V1 = 0xDAA320A7
+MAGIC_V2 = 0xDAA320AB
+MAGIC_BLANK = 0xCBD43194
+BLANK_SIZE_MIN = 8
+CRC_MASK = 0x7FFFFFFF
+TOPIC_V1_MAX = 127
+"""Longest topic, in bytes, that a v1 record holds: the length is a signed byte for Java."""
+PROPERTIES_MAX = 0x7FFF
+
+# Positions inside a record, for readers that need one field only.
+MAGIC_AT = 4
+CRC_AT = 8
+QUEUE_ID_AT = 12
+FLAG_AT = 16
+QUEUE_OFFSET_AT = 20
+PHYSICAL_OFFSET_AT = 28
+SYS_FLAG_AT = 36
+BORN_TIMESTAMP_AT = 40
+BORN_HOST_AT = 48
+STORE_TIMESTAMP_AT = 56
+"""With an IPv4 born host; 12 bytes later with an IPv6 one."""
+
+FIXED_SIZE_V4 = 91
+"""Size of a v1 record with two IPv4 hosts and nothing in it."""
+_V6_EXTRA = 12
+
+HEAD = struct.Struct(">IIIiiqqi")
+"""size, magic, body CRC, queue id, flag, queue offset, physical offset, sysFlag: the same in every record."""
+SIZE_MAGIC = struct.Struct(">II")
+_LONG = struct.Struct(">q")
+_INT = struct.Struct(">I")
+_SHORT = struct.Struct(">H")
+
+
+def _whole_head(born_size: int, store_size: int) -> struct.Struct:
+    return struct.Struct(f">IIIiiqqiq{born_size}sq{store_size}siqI")
+
+
+# Everything before the body, by (sysFlag >> 4) & 3: bit 0 = IPv6 born host, bit 1 = IPv6 store host.
+WHOLE_HEADS = (_whole_head(8, 8), _whole_head(20, 8), _whole_head(8, 20), _whole_head(20, 20))
+
+
+class RecordHeader(NamedTuple):
+    """The part every record has at the same place."""
+
+    size: int
+    magic: int
+    body_crc: int
+    queue_id: int
+    flag: int
+    queue_offset: int
+    physical_offset: int
+    sys_flag: int
+
+
+def read_header(buffer: Buffer, position: int) -> RecordHeader:
+    """The first 40 bytes of a record as numbers; nothing is checked but that they are there."""
+    try:
+        return RecordHeader._make(HEAD.unpack_from(buffer, position))
+    except struct.error:
+        raise CorruptRecord(
+            f"a record header of {HEAD.size} bytes at position {position} does not fit in {len(buffer)} bytes"
+        ) from None
+
+
+def store_timestamp(buffer: Buffer, position: int, sys_flag: int) -> int:
+    """When the broker stored the record (ms)."""
+    at = position + STORE_TIMESTAMP_AT + (_V6_EXTRA if sys_flag & BORN_HOST_V6 else 0)
+    return int(_LONG.unpack_from(buffer, at)[0])
+
+
+def walk(buffer: Buffer, start: int, stop: int) -> Iterator[tuple[int, int, int]]:
+    """(position, size, magic) of each record in [start, stop), the blank that ends a segment included.
+
+    Ends silently at the first place that is not a whole record: zeros, an unknown magic, a size beyond `stop`. Contents
+    are not checked; see `check_record`.
+    """
+    unpack = SIZE_MAGIC.unpack_from
+    position, last = start, stop - 8
+    while position <= last:
+        size, magic = unpack(buffer, position)
+        if size < 8 or size > stop - position:
+            return
+        if magic in (MAGIC_V1, MAGIC_V2):
+            if size < FIXED_SIZE_V4:
+                return
+        elif magic != MAGIC_BLANK:
+            return
+        yield position, size, magic
+        position += size
+
+
+def body_bounds(buffer: Buffer, position: int, sys_flag: int) -> tuple[int, int]:
+    """[start, stop) of the body of a record already known to be whole."""
+    start = position + WHOLE_HEADS[(sys_flag >> 4) & 3].size
+    length: int = _INT.unpack_from(buffer, start - 4)[0]
+    return start, start + length
+
+
+def tail_bounds(buffer: Buffer, position: int) -> tuple[int, int, int, int]:
+    """(topic start, stop, properties start, stop) of a record already known to be whole."""
+    size, magic, _, _, _, _, _, sys_flag = HEAD.unpack_from(buffer, position)
+    at = position + WHOLE_HEADS[(sys_flag >> 4) & 3].size
+    at += _INT.unpack_from(buffer, at - 4)[0]
+    if magic == MAGIC_V1:
+        topic_start = at + 1
+        topic_stop = topic_start + buffer[at]
+    else:
+        topic_start = at + 2
+        topic_stop = topic_start + _SHORT.unpack_from(buffer, at)[0]
+    return topic_start, topic_stop, topic_stop + 2, position + size
+
+
+def check_record(buffer: Buffer, position: int, limit: int, *, crc: bool = True) -> str | None:
+    """What is wrong with the record at `position`, or None: sizes add up, lengths fit, checksum agrees.
+
+    `limit` is where readable bytes end. The physical offset is the caller's to compare: it knows where the buffer lies.
+    """
+    if position + FIXED_SIZE_V4 > limit:
+        return f"only {max(0, limit - position)} bytes are left, a record has at least {FIXED_SIZE_V4}"
+    size, magic, stored_crc, _, _, _, _, sys_flag = HEAD.unpack_from(buffer, position)
+    if magic != MAGIC_V1 and magic != MAGIC_V2:
+        return f"unknown magic 0x{magic:08X}"
+    stop = position + size
+    if size < FIXED_SIZE_V4 or stop > limit:
+        return f"size {size} is outside [{FIXED_SIZE_V4}, {limit - position}]"
+    body_at = position + WHOLE_HEADS[(sys_flag >> 4) & 3].size
+    if body_at > stop:
+        return f"size {size} is too small for its fixed part"
+    body_size: int = _INT.unpack_from(buffer, body_at - 4)[0]
+    at = body_at + body_size
+    length_size = 1 if magic == MAGIC_V1 else 2
+    if at + length_size > stop:
+        return f"body length {body_size} goes beyond the record's {size} bytes"
+    topic_size = buffer[at] if magic == MAGIC_V1 else _SHORT.unpack_from(buffer, at)[0]
+    at += length_size + topic_size
+    if at + 2 > stop:
+        return f"topic length {topic_size} goes beyond the record's {size} bytes"
+    properties_size: int = _SHORT.unpack_from(buffer, at)[0]
+    if at + 2 + properties_size != stop:
+        return f"the fields make {at + 2 + properties_size - position} bytes, the record says {size}"
+    if crc and body_size and crc32(memoryview(buffer)[body_at : body_at + body_size]) & CRC_MASK != stored_crc:
+        return f"the body's CRC-32 is not the stored 0x{stored_crc:08X}"
+    return None
+
+
+def verify_crc(buffer: Buffer, position: int) -> bool:
+    """Whether the body of a whole record agrees with its checksum (an empty body has none)."""
+    _, _, stored, _, _, _, _, sys_flag = HEAD.unpack_from(buffer, position)
+    start, stop = body_bounds(buffer, position, sys_flag)
+    return start == stop or crc32(memoryview(buffer)[start:stop]) & CRC_MASK == stored
+
+
+def parse_record(buffer: Buffer, position: int = 0, limit: int | None = None, *, crc: bool = False) -> StoredMessage:
+    """The record at `position`, decoded; CorruptRecord says what does not add up."""
+    limit = len(buffer) if limit is None else min(limit, len(buffer))
+    problem = check_record(buffer, position, limit, crc=crc)
+    if problem is not None:
+        raise CorruptRecord(f"record at {position}: {problem}")
+    sys_flag = _INT.unpack_from(buffer, position + SYS_FLAG_AT)[0]
+    head = WHOLE_HEADS[(sys_flag >> 4) & 3]
+    (
+        size, _, body_crc, queue_id, flag, queue_offset, physical_offset, sys_flag,
+        born_timestamp, born_host, stored_at, store_host, reconsume_times, prepared, body_size,
+    ) = head.unpack_from(buffer, position)  # fmt: skip
+    body_at = position + head.size
+    topic_start, topic_stop, properties_start, properties_stop = tail_bounds(buffer, position)
+    try:
+        topic = str(buffer[topic_start:topic_stop], "utf-8")
+    except UnicodeDecodeError as error:
+        raise CorruptRecord(f"record at {position}: the topic is not UTF-8: {error}") from None
+    return StoredMessage(
+        topic=topic,
+        queue_id=queue_id,
+        queue_offset=queue_offset,
+        physical_offset=physical_offset,
+        size=size,
+        flag=flag,
+        sys_flag=sys_flag,
+        body_crc=body_crc,
+        born_timestamp=born_timestamp,
+        born_host=born_host,
+        store_timestamp=stored_at,
+        store_host=store_host,
+        reconsume_times=reconsume_times,
+        prepared_transaction_offset=prepared,
+        body=bytes(buffer[body_at : body_at + body_size]),
+        properties=decode_properties(bytes(buffer[properties_start:properties_stop])),
+    )
+
+
+def host_flags(born_host: bytes, store_host: bytes) -> int:
+    """The sysFlag bits that two hosts of these lengths need."""
+    flags = 0
+    for host, name, bit in ((born_host, "born", BORN_HOST_V6), (store_host, "store", STORE_HOST_V6)):
+        if len(host) == 20:
+            flags |= bit
+        elif len(host) != 8:
+            raise CorruptRecord(f"the {name} host has {len(host)} bytes; 8 (IPv4) or 20 (IPv6) expected")
+    return flags
+
+
+def encode_record(
+    *,
+    topic: str | bytes,
+    queue_id: int,
+    flag: int = 0,
+    queue_offset: int,
+    physical_offset: int,
+    sys_flag: int = 0,
+    born_timestamp: int,
+    born_host: bytes,
+    store_timestamp: int,
+    store_host: bytes,
+    reconsume_times: int = 0,
+    prepared_transaction_offset: int = 0,
+    body: Buffer,
+    properties: bytes = b"",
+) -> bytes:
+    """One record. The host bits of sysFlag follow the hosts; the version follows the topic's length."""
+    name = topic.encode() if isinstance(topic, str) else topic
+    if len(properties) > PROPERTIES_MAX:
+        raise CorruptRecord(f"the properties have {len(properties)} bytes, the limit is {PROPERTIES_MAX}")
+    if len(name) > PROPERTIES_MAX:
+        raise CorruptRecord(f"the topic has {len(name)} bytes, the limit is {PROPERTIES_MAX}")
+    sys_flag = sys_flag & ~(BORN_HOST_V6 | STORE_HOST_V6) | host_flags(born_host, store_host)
+    head = WHOLE_HEADS[(sys_flag >> 4) & 3]
+    v1 = len(name) <= TOPIC_V1_MAX
+    topic_size = len(name).to_bytes(1 if v1 else 2, "big")
+    size = head.size + len(body) + len(topic_size) + len(name) + 2 + len(properties)
+    fixed = head.pack(
+        size, MAGIC_V1 if v1 else MAGIC_V2, crc32(body) & CRC_MASK, queue_id, flag, queue_offset, physical_offset,
+        sys_flag, born_timestamp, born_host, store_timestamp, store_host, reconsume_times,
+        prepared_transaction_offset, len(body),
+    )  # fmt: skip
+    return b"".join((fixed, body, topic_size, name, _SHORT.pack(len(properties)), properties))
+
+
+_BATCH_HEAD = struct.Struct(">IIIiI")
+BATCH_ELEMENT_FIXED = _BATCH_HEAD.size + 2
+
+
+def split_batch(body: Buffer) -> list[tuple[int, memoryview, bytes]]:
+    """(flag, body, properties) of each element of a batch; bodies are slices of the input."""
+    view = memoryview(body)
+    elements: list[tuple[int, memoryview, bytes]] = []
+    position, end = 0, len(view)
+    while position < end:
+        if position + BATCH_ELEMENT_FIXED > end:
+            raise CorruptRecord(
+                f"batch element {len(elements)}: {end - position} bytes left, at least {BATCH_ELEMENT_FIXED} needed"
+            )
+        size, _, _, flag, body_size = _BATCH_HEAD.unpack_from(view, position)
+        body_at = position + _BATCH_HEAD.size
+        properties_at = body_at + body_size + 2
+        if size < BATCH_ELEMENT_FIXED or position + size > end or properties_at > position + size:
+            raise CorruptRecord(
+                f"batch element {len(elements)}: size {size} and body length {body_size} do not fit in "
+                f"the {end - position} bytes left"
+            )
+        properties_size: int = _SHORT.unpack_from(view, properties_at - 2)[0]
+        if properties_at + properties_size != position + size:
+            raise CorruptRecord(
+                f"batch element {len(elements)}: its fields make {properties_at + properties_size - position} bytes, "
+                f"it says {size}"
+            )
+        element_body = view[body_at : body_at + body_size]
+        elements.append((flag, element_body, bytes(view[properties_at : properties_at + properties_size])))
+        position += size
+    return elements
+
+
+def encode_batch(elements: Iterable[tuple[int, Buffer, bytes]]) -> bytes:
+    """The body of a batch send from (flag, body, properties) elements; magic and CRC 0 as upstream's clients write."""
+    parts: list[Buffer] = []
+    for flag, body, properties in elements:
+        if len(properties) > PROPERTIES_MAX:
+            raise CorruptRecord(f"the properties have {len(properties)} bytes, the limit is {PROPERTIES_MAX}")
+        size = BATCH_ELEMENT_FIXED + len(body) + len(properties)
+        parts += (_BATCH_HEAD.pack(size, 0, 0, flag, len(body)), body, _SHORT.pack(len(properties)), properties)
+    return b"".join(parts)
