@@ -1,0 +1,171 @@
+"""`tandemq doctor`: is this machine fit for a broker, and what to change if not.
+
+Each check is a small function that returns a `Finding`; none of them changes anything.
+"""
+
+import ctypes
+import json
+import os
+import re
+import resource
+import shutil
+import socket
+import subprocess
+from collections.abc import Callable
+from dataclasses import asdict, dataclass
+from enum import Enum
+from pathlib import Path
+from typing import Annotated
+
+import typer
+from rich.console import Console
+from rich.table import Table
+
+from tandemq.cli.local_cluster import BROKER_PORT, NAMESRV_PORT, port_is_free
+
+app = typer.Typer(help="Check this machine: ports, disk, file limits, clock, Java, addresses.")
+
+OPEN_FILES_WANTED = 65_536
+DISK_WANTED_GIB = 10
+DISK_USE_MAX_PERCENT = 75
+"""Above RocketMQ's diskMaxUsedSpaceRatio a broker begins to delete old segments."""
+JAVA_WANTED = 17
+CLOCK_UNSYNCHRONISED = 5
+"""adjtimex(2): TIME_ERROR."""
+
+
+class Verdict(Enum):
+    OK = "ok"
+    WARNING = "warning"
+    PROBLEM = "problem"
+
+
+@dataclass(frozen=True, slots=True)
+class Finding:
+    check: str
+    verdict: Verdict
+    found: str
+    advice: str = ""
+
+
+def check_ports() -> Finding:
+    wanted = [NAMESRV_PORT, BROKER_PORT - 2, BROKER_PORT, BROKER_PORT + 1]
+    taken = [port for port in wanted if not port_is_free(port)]
+    if not taken:
+        return Finding("ports", Verdict.OK, f"{', '.join(map(str, wanted))} are free")
+    return Finding(
+        "ports",
+        Verdict.WARNING,
+        f"in use: {', '.join(map(str, taken))}",
+        "fine if that is TandemQ already running; otherwise set listenPort (`tandemq up` finds free ports by itself)",
+    )
+
+
+def check_disk(directory: Path) -> Finding:
+    existing = next(path for path in (directory.absolute(), *directory.absolute().parents) if path.exists())
+    usage = shutil.disk_usage(existing)
+    free_gib, used = usage.free / 2**30, 100 * usage.used // usage.total
+    found = f"{free_gib:.0f} GiB free at {existing}, {used} % used"
+    if not os.access(existing, os.W_OK):
+        return Finding("disk", Verdict.PROBLEM, f"{existing} is not writable", "choose another storePathRootDir")
+    if free_gib < 2:
+        return Finding("disk", Verdict.PROBLEM, found, "a commit log segment is 1 GiB: free some space")
+    if free_gib < DISK_WANTED_GIB or used > DISK_USE_MAX_PERCENT:
+        advice = f"old segments are deleted early above {DISK_USE_MAX_PERCENT} % (diskMaxUsedSpaceRatio), writes stop above 90 %"
+        return Finding("disk", Verdict.WARNING, found, advice)
+    return Finding("disk", Verdict.OK, found)
+
+
+def check_open_files() -> Finding:
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    if soft >= OPEN_FILES_WANTED:
+        return Finding("open files", Verdict.OK, f"limit {soft}")
+    advice = f"thousands of clients need more: ulimit -n {OPEN_FILES_WANTED} (LimitNOFILE= in a systemd unit)"
+    return Finding("open files", Verdict.WARNING, f"limit {soft} (hard limit {hard})", advice)
+
+
+def check_memory() -> Finding:
+    total = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") / 2**30
+    verdict = Verdict.OK if total >= 2 else Verdict.WARNING
+    return Finding(
+        "memory",
+        verdict,
+        f"{total:.1f} GiB",
+        "" if verdict is Verdict.OK else "reads of older messages will hit the disk",
+    )
+
+
+def check_clock() -> Finding:
+    """Timestamps order messages across machines, so the clock should be disciplined."""
+    state = ctypes.CDLL(None, use_errno=True).adjtimex(ctypes.create_string_buffer(512))
+    if state == CLOCK_UNSYNCHRONISED:
+        return Finding(
+            "clock",
+            Verdict.WARNING,
+            "not synchronised",
+            "run chrony or systemd-timesyncd: store times and delays follow it",
+        )
+    if state < 0:
+        return Finding("clock", Verdict.OK, "its state can't be read here")
+    return Finding("clock", Verdict.OK, "synchronised")
+
+
+def check_java() -> Finding:
+    home = os.environ.get("JAVA_HOME")
+    java = shutil.which("java") if home is None else str(Path(home) / "bin" / "java")
+    advice = "only Spark needs it (Debian: apt-get install openjdk-17-jre-headless)"
+    if java is None or not Path(java).exists():
+        return Finding("java", Verdict.WARNING, "none found", advice)
+    text = subprocess.run([java, "-version"], capture_output=True, text=True, check=False).stderr
+    version = re.search(r'version "(\d+)', text)
+    if version is None or int(version[1]) < JAVA_WANTED:
+        return Finding("java", Verdict.WARNING, f"{java}: {text.splitlines()[0] if text else '?'}", advice)
+    return Finding("java", Verdict.OK, f"{version[1]} ({java})")
+
+
+def check_address() -> Finding:
+    """The address a broker would announce to clients if brokerIP1 is not set."""
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:
+        try:
+            probe.connect(("192.0.2.1", 9))  # a documentation address: no packet is sent, the kernel only picks a route
+            address = probe.getsockname()[0]
+        except OSError:
+            address = "127.0.0.1"
+    if address.startswith("127."):
+        return Finding("address", Verdict.WARNING, address, "clients on other machines can't reach it: set brokerIP1")
+    return Finding("address", Verdict.OK, f"brokers here announce {address} unless brokerIP1 says otherwise")
+
+
+def examine(directory: Path) -> list[Finding]:
+    checks: list[Callable[[], Finding]] = [
+        check_ports,
+        lambda: check_disk(directory),
+        check_open_files,
+        check_memory,
+        check_clock,
+        check_java,
+        check_address,
+    ]
+    return [check() for check in checks]
+
+
+_STYLE = {Verdict.OK: "green", Verdict.WARNING: "yellow", Verdict.PROBLEM: "bold red"}
+
+
+@app.callback(invoke_without_command=True)
+def doctor(
+    directory: Annotated[Path, typer.Option("--dir", help="Where the data would live.")] = Path("tandemq-data"),
+    as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
+) -> None:
+    """Check this machine: ports, disk, file limits, clock, Java, addresses. Exit 1 if something has to be fixed."""
+    findings = examine(directory)
+    if as_json:
+        print(json.dumps([asdict(finding) | {"verdict": finding.verdict.value} for finding in findings]))
+    else:
+        table = Table("check", "", "found", "what to do", box=None, pad_edge=False)
+        for finding in findings:
+            verdict = f"[{_STYLE[finding.verdict]}]{finding.verdict.value}[/]"
+            table.add_row(finding.check, verdict, finding.found, finding.advice)
+        Console().print(table)
+    if any(finding.verdict is Verdict.PROBLEM for finding in findings):
+        raise typer.Exit(1)

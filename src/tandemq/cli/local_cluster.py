@@ -1,0 +1,253 @@
+"""A whole cluster on this machine: name servers, one master and its slaves, each a process of its own.
+
+`tandemq up`, `down` and `demo` are faces of this. Everything lives under one directory and survives restarts:
+
+    DIR/cluster.json            what runs here: names, roles, ports
+    DIR/<node>/node.conf        its RocketMQ property file
+    DIR/<node>/{log,pid,store/} output, process id while it runs, data
+"""
+
+import asyncio
+import json
+import os
+import signal
+import socket
+import subprocess
+import sys
+from collections.abc import Iterator
+from dataclasses import asdict, dataclass
+from pathlib import Path
+
+from tandemq.errors import TandemError
+
+CLUSTER_FILE = "cluster.json"
+HOST = "127.0.0.1"
+NAMESRV_PORT = 9876
+BROKER_PORT = 10911
+BROKER_PORT_STEP = 100
+"""A broker takes its port, port + 1 (HA) and port - 2 (the VIP channel of old clients)."""
+READY_SECONDS = 30
+STOP_SECONDS = 20
+
+
+class ClusterError(TandemError):
+    """The local cluster can't be started or stopped; says which node and where its log is."""
+
+
+@dataclass(frozen=True, slots=True)
+class Node:
+    """One process of the cluster."""
+
+    name: str
+    kind: str
+    """`namesrv` or `broker`: the `tandemq` command that runs it."""
+    port: int
+    role: str = ""
+    broker_id: int = 0
+
+    @property
+    def address(self) -> str:
+        return f"{HOST}:{self.port}"
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """Which nodes there are; saved, so that the next `up` in the same directory finds the same cluster."""
+
+    nodes: tuple[Node, ...]
+
+    @property
+    def namesrvs(self) -> tuple[Node, ...]:
+        return tuple(node for node in self.nodes if node.kind == "namesrv")
+
+    @property
+    def brokers(self) -> tuple[Node, ...]:
+        return tuple(node for node in self.nodes if node.kind == "broker")
+
+    @property
+    def master(self) -> Node:
+        return self.brokers[0]
+
+    @property
+    def namesrv_address(self) -> str:
+        return ";".join(node.address for node in self.namesrvs)
+
+
+def port_is_free(port: int) -> bool:
+    with socket.socket() as probe:
+        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        try:
+            probe.bind((HOST, port))
+        except OSError:
+            return False
+        return True
+
+
+def _first_free(candidates: Iterator[int], offsets: tuple[int, ...], taken: set[int]) -> int:
+    """The first port whose whole family (port + offsets) is free here and not promised to another node."""
+    for port in candidates:
+        family = {port + offset for offset in offsets}
+        if port < 65000 and not family & taken and all(map(port_is_free, family)):
+            taken |= family
+            return port
+    raise ClusterError("no free ports were found on 127.0.0.1")
+
+
+def new_plan(*, slaves: int, sync: bool) -> Plan:
+    """Two name servers, a master, `slaves` slaves, on RocketMQ's usual ports or the next free ones."""
+    taken: set[int] = set()
+    nodes = []
+    for number in (1, 2):
+        port = _first_free(iter(range(NAMESRV_PORT, 65000)), (0,), taken)
+        nodes.append(Node(f"namesrv-{number}", "namesrv", port))
+    for broker_id in range(slaves + 1):
+        role = "SLAVE" if broker_id else ("SYNC_MASTER" if sync else "ASYNC_MASTER")
+        name = f"slave-{broker_id}" if broker_id else "master"
+        port = _first_free(iter(range(BROKER_PORT, 65000, BROKER_PORT_STEP)), (0, 1, -2), taken)
+        nodes.append(Node(name, "broker", port, role, broker_id))
+    return Plan(tuple(nodes))
+
+
+class LocalCluster:
+    """The processes of one plan under one directory."""
+
+    def __init__(self, directory: Path, plan: Plan) -> None:
+        self.directory = directory
+        self.plan = plan
+        self._started: dict[str, subprocess.Popen[bytes]] = {}
+
+    @classmethod
+    def load(cls, directory: Path) -> "LocalCluster | None":
+        """The cluster that an earlier `up` left in this directory, or None."""
+        try:
+            saved = json.loads((directory / CLUSTER_FILE).read_text())
+        except FileNotFoundError:
+            return None
+        return cls(directory, Plan(tuple(Node(**node) for node in saved["nodes"])))
+
+    def save(self) -> None:
+        self.directory.mkdir(parents=True, exist_ok=True)
+        text = json.dumps({"nodes": [asdict(node) for node in self.plan.nodes]}, indent=1)
+        (self.directory / CLUSTER_FILE).write_text(text)
+
+    # --- one node -----------------------------------------------------------------------------------------------------
+
+    def home(self, node: Node) -> Path:
+        return self.directory / node.name
+
+    def store(self, node: Node) -> Path:
+        return self.home(node) / "store"
+
+    def pid(self, node: Node) -> int | None:
+        """The process id of a running node, by its pid file; None if it doesn't run."""
+        try:
+            pid = int((self.home(node) / "pid").read_text())
+            command_line = Path(f"/proc/{pid}/cmdline").read_bytes()
+        except (FileNotFoundError, ValueError, ProcessLookupError):
+            return None
+        process = self._started.get(node.name)
+        if process is not None and process.pid == pid and process.poll() is not None:
+            return None
+        return pid if b"tandemq" in command_line else None
+
+    def start(self, node: Node) -> None:
+        """Starts the process; `until_ready` waits for it."""
+        home = self.home(node)
+        home.mkdir(parents=True, exist_ok=True)
+        (home / "node.conf").write_text(self._properties(node))
+        with (home / "log").open("ab") as log:
+            process = subprocess.Popen(
+                [sys.executable, "-m", "tandemq", node.kind, "-c", str(home / "node.conf")],
+                stdin=subprocess.DEVNULL,
+                stdout=log,
+                stderr=log,
+                start_new_session=True,  # Ctrl-C is for us: we stop the nodes in order
+            )
+        (home / "pid").write_text(str(process.pid))
+        self._started[node.name] = process
+
+    def kill(self, node: Node) -> None:
+        """SIGKILL, as a crash would."""
+        if (pid := self.pid(node)) is not None:
+            os.kill(pid, signal.SIGKILL)
+        if node.name in self._started:
+            self._started[node.name].wait()
+
+    async def stop(self, node: Node) -> None:
+        """SIGTERM and wait; SIGKILL for one that doesn't go."""
+        if (pid := self.pid(node)) is None:
+            return
+        os.kill(pid, signal.SIGTERM)
+        for _ in range(STOP_SECONDS * 20):
+            if self.pid(node) is None:
+                break
+            await asyncio.sleep(0.05)
+        else:
+            self.kill(node)
+        (self.home(node) / "pid").unlink(missing_ok=True)
+
+    async def until_ready(self, node: Node) -> None:
+        """Returns when the node answers on its port."""
+        for _ in range(READY_SECONDS * 20):
+            if self.pid(node) is None:
+                raise ClusterError(f"{node.name} stopped while starting:\n{self.last_words(node)}")
+            try:
+                _, writer = await asyncio.open_connection(HOST, node.port)
+            except OSError:
+                await asyncio.sleep(0.05)
+                continue
+            writer.close()
+            await writer.wait_closed()
+            return
+        raise ClusterError(
+            f"{node.name} does not answer on {node.address} after {READY_SECONDS} s:\n{self.last_words(node)}"
+        )
+
+    def last_words(self, node: Node, lines: int = 8) -> str:
+        """The end of a node's log, for the error that quotes it."""
+        path = self.home(node) / "log"
+        try:
+            text = path.read_text(errors="replace").splitlines()[-lines:]
+        except FileNotFoundError:
+            text = []
+        return "\n".join(f"  {line}" for line in [*text, f"(log: {path})"])
+
+    # --- all of them --------------------------------------------------------------------------------------------------
+
+    def running(self) -> list[Node]:
+        return [node for node in self.plan.nodes if self.pid(node) is not None]
+
+    async def start_all(self) -> None:
+        """Name servers, then master and slaves; returns when each answers."""
+        self.save()
+        for kind in ("namesrv", "broker"):
+            fresh = [node for node in self.plan.nodes if node.kind == kind and self.pid(node) is None]
+            for node in fresh:
+                self.start(node)
+            for node in fresh:
+                await self.until_ready(node)
+
+    async def stop_all(self) -> None:
+        """Master first, so that its slaves have everything; name servers last."""
+        for node in (*self.plan.brokers, *self.plan.namesrvs):
+            await self.stop(node)
+
+    def _properties(self, node: Node) -> str:
+        home = self.home(node)
+        common = {"listenPort": node.port, "bindAddress": HOST}
+        if node.kind == "namesrv":
+            settings = common | {"kvConfigPath": home / "kvConfig.json"}
+        else:
+            settings = common | {
+                "brokerClusterName": "DefaultCluster",
+                "brokerName": "broker-a",
+                "brokerId": node.broker_id,
+                "brokerRole": node.role,
+                "brokerIP1": HOST,
+                "brokerIP2": HOST,
+                "namesrvAddr": self.plan.namesrv_address,
+                "haListenPort": node.port + 1,
+                "storePathRootDir": self.store(node),
+                "slaveReadEnable": "true",
+            }
+        return "".join(f"{key}={value}\n" for key, value in settings.items())
