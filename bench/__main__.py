@@ -1,0 +1,84 @@
+"""`./run bench`: list the benchmarks; `./run bench NAME… [--rounds N] [--scale X]`: run them; `./run bench report`.
+
+NAME is a benchmark (`broker.async`), a module (`broker`) or `all`.
+"""
+
+import argparse
+import importlib
+import pkgutil
+import sys
+
+import bench
+from bench import frame, report
+
+NOT_BENCHMARKS = {"__main__", "frame", "report"}
+
+
+def discover() -> tuple[dict[str, frame.Benchmark], dict[str, str]]:
+    """Every benchmark by MODULE.NAME, and the modules that cannot be used here with the reason."""
+    found: dict[str, frame.Benchmark] = {}
+    unusable: dict[str, str] = {}
+    for info in pkgutil.iter_modules(bench.__path__):
+        if info.name in NOT_BENCHMARKS:
+            continue
+        try:
+            module = importlib.import_module(f"bench.{info.name}")
+        except ImportError as error:
+            unusable[info.name] = str(error)
+            continue
+        for name, benchmark in getattr(module, "BENCHMARKS", {}).items():
+            found[f"{info.name}.{name}"] = benchmark
+    return found, unusable
+
+
+def choose(found: dict[str, frame.Benchmark], wanted: list[str]) -> list[str]:
+    """The names asked for, in the order of the list; ends the program on an unknown one."""
+    if "all" in wanted:
+        return list(found)
+    chosen = [name for name in found if name in wanted or name.split(".")[0] in wanted]
+    for name in wanted:
+        if not any(name in (c, c.split(".")[0]) for c in chosen):
+            sys.exit(f"bench: no benchmark {name!r}; `./run bench` lists them")
+    return chosen
+
+
+def show(found: dict[str, frame.Benchmark], unusable: dict[str, str]) -> None:
+    width = max((len(name) for name in found), default=0)
+    for name, benchmark in found.items():
+        print(f"{name:<{width}}  {benchmark.what}  [{', '.join(benchmark.sides)}]")
+    for name, reason in unusable.items():
+        print(f"{name:<{width}}  not usable here: {reason}")
+    print("\n./run bench NAME… | MODULE… | all   [--rounds N] [--scale 0.01]        ./run bench report")
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(prog="bench", description=__doc__)
+    parser.add_argument("names", nargs="*", help="benchmarks, modules, `all`; or `report` alone")
+    parser.add_argument("--rounds", type=int, help="instead of the benchmark's own number")
+    parser.add_argument("--scale", type=float, default=1.0, help="fraction of the work; below 1 nothing is kept")
+    a = parser.parse_args()
+    if a.names == ["report"]:
+        print(f"wrote {report.render()}")
+        return 0
+    found, unusable = discover()
+    if not a.names:
+        show(found, unusable)
+        return 0
+    failed = []
+    for name in choose(found, a.names):
+        print(f"{name}: {found[name].what}", flush=True)
+        try:
+            result = frame.run(name, found[name], rounds=a.rounds, scale=a.scale)
+        except frame.Unavailable as reason:
+            print(f"  cannot run here: {reason}")
+            failed.append(name)
+            continue
+        print(report.table(result))
+        print(f"  kept in {frame.save(result)}\n", flush=True)
+    if failed:
+        print(f"could not run: {', '.join(failed)}")
+    return 1 if failed else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
