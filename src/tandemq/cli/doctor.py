@@ -71,7 +71,7 @@ def check_disk(directory: Path) -> Finding:
     if free_gib < 2:
         return Finding("disk", Verdict.PROBLEM, found, "a commit log segment is 1 GiB: free some space")
     if free_gib < DISK_WANTED_GIB or used > DISK_USE_MAX_PERCENT:
-        advice = f"old segments are deleted early above {DISK_USE_MAX_PERCENT} % (diskMaxUsedSpaceRatio), writes stop above 90 %"
+        advice = f"above {DISK_USE_MAX_PERCENT} % (diskMaxUsedSpaceRatio) old segments go early, above 90 % writes stop"
         return Finding("disk", Verdict.WARNING, found, advice)
     return Finding("disk", Verdict.OK, found)
 
