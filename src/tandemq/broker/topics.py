@@ -1,0 +1,240 @@
+"""The topics of a broker: configuration by name, the rule of auto-creation, and the version that slaves compare.
+
+Pure but for the `wall_ms` given at construction. Every change calls `on_change(names)`: the broker saves the snapshot and
+registers with the name servers there. Names are checked by the one grammar of `model.topic` before they are kept.
+"""
+
+import dataclasses
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any
+
+from tandemq.codec import bodies
+from tandemq.model.topic import (
+    AUTO_CREATE_TOPIC,
+    BENCHMARK_TOPIC,
+    OFFSET_MOVED_EVENT,
+    PERM_INHERIT,
+    PERM_READ,
+    PERM_WRITE,
+    SCHEDULE_TOPIC,
+    SELF_TEST_TOPIC,
+    TRANS_CHECK_MAX_TIME_TOPIC,
+    TRANS_HALF_TOPIC,
+    TRANS_OP_HALF_TOPIC,
+    DataVersion,
+    TopicConfig,
+    topic_name_problem,
+)
+
+READ_WRITE = PERM_READ | PERM_WRITE
+QUEUES_MAX = 65_536
+"""More queues than any topic needs; a queue costs a file when it gets its first message."""
+UNIT_TOPIC = 1
+UNIT_SUB_TOPIC = 2
+"""topicSysFlag bits (TopicSysFlag)."""
+
+NOT_ALLOWED_TO_SEND = frozenset(
+    {
+        SCHEDULE_TOPIC,
+        TRANS_HALF_TOPIC,
+        TRANS_OP_HALF_TOPIC,
+        TRANS_CHECK_MAX_TIME_TOPIC,
+        SELF_TEST_TOPIC,
+        OFFSET_MOVED_EVENT,
+    }
+)
+
+
+class TopicTableFull(Exception):
+    """One more topic than `topics_max`."""
+
+
+class TopicTable:
+    """name -> TopicConfig, with the version of the whole."""
+
+    def __init__(
+        self,
+        wall_ms: Callable[[], int],
+        *,
+        auto_create: bool = True,
+        topics_max: int = 50_000,
+        on_change: Callable[[Iterable[str]], None] = lambda names: None,
+    ) -> None:
+        self._wall_ms = wall_ms
+        self._configs: dict[str, TopicConfig] = {}
+        self.system: set[str] = set()
+        """Topics of the broker itself; not deletable, hidden from users' lists."""
+        self.auto_create = auto_create
+        self.topics_max = topics_max
+        self.on_change = on_change
+        self.version = DataVersion(0, wall_ms(), 0)
+        self.state_version = 0
+        """The master epoch that goes into each new version (stateVersion)."""
+
+    def __len__(self) -> int:
+        return len(self._configs)
+
+    def __contains__(self, name: str) -> bool:
+        return name in self._configs
+
+    def get(self, name: str) -> TopicConfig | None:
+        return self._configs.get(name)
+
+    def all(self) -> Mapping[str, TopicConfig]:
+        """Every config by name; read only."""
+        return self._configs
+
+    def is_system(self, name: str) -> bool:
+        return name in self.system
+
+    def create_on_send(
+        self, topic: str, default_topic: str, queue_count: int, *, unit_mode: bool = False
+    ) -> TopicConfig | None:
+        """The config of a topic first met in a send, made after its template, or None when that is not allowed."""
+        if (existing := self._configs.get(topic)) is not None:
+            return existing
+        template = self._configs.get(default_topic)
+        if template is None or not template.perm & PERM_INHERIT:
+            return None
+        if default_topic == AUTO_CREATE_TOPIC and not self.auto_create:
+            return None
+        queues = max(0, min(queue_count, template.write_queues))
+        created = TopicConfig(
+            name=topic,
+            read_queues=queues,
+            write_queues=queues,
+            perm=template.perm & ~PERM_INHERIT,
+            filter_type=template.filter_type,
+            sys_flag=UNIT_TOPIC if unit_mode else 0,
+        )
+        self.put(created)
+        return created
+
+    def create_internal(self, topic: str, queues: int, perm: int = READ_WRITE, *, sys_flag: int = 0) -> TopicConfig:
+        """The config of a topic the broker itself needs (%RETRY%, %DLQ%, …), made if missing; no switch forbids it."""
+        if (existing := self._configs.get(topic)) is not None:
+            return existing
+        created = TopicConfig(name=topic, read_queues=queues, write_queues=queues, perm=perm, sys_flag=sys_flag)
+        self.put(created)
+        return created
+
+    def put(self, config: TopicConfig) -> None:
+        """Adds or replaces; ValueError if the name or the queue counts can't be."""
+        self.put_all((config,))
+
+    def put_all(self, configs: Iterable[TopicConfig]) -> None:
+        """Adds or replaces several as one change."""
+        configs = list(configs)
+        for config in configs:
+            self._check(config)
+        changed = [config for config in configs if self._configs.get(config.name) != config]
+        new_count = sum(config.name not in self._configs for config in changed)
+        if len(self._configs) + new_count > self.topics_max:
+            raise TopicTableFull(f"the broker has {len(self._configs)} topics; topicsMax is {self.topics_max}")
+        self._configs.update((config.name, config) for config in changed)
+        # An admin who repeats a command expects it to reach the name servers again, so an equal config announces too.
+        self._bump(config.name for config in configs)
+
+    def delete(self, name: str) -> bool:
+        """Forgets a topic; the caller deletes its queues and offsets."""
+        if self._configs.pop(name, None) is None:
+            return False
+        self._bump((name,))
+        return True
+
+    def add_system(self, config: TopicConfig) -> None:
+        """A topic of the broker's own, put in at boot without counting as a change if it is already there."""
+        self.system.add(config.name)
+        if config.name not in self._configs:
+            self._configs[config.name] = config
+            self.version = self.version.next(self._wall_ms(), self.state_version)
+
+    def replace_all(self, configs: Iterable[TopicConfig], version: DataVersion) -> None:
+        """A slave takes over its master's table as it is; its own system topics stay."""
+        taken = {config.name: config for config in configs if topic_name_problem(config.name) is None}
+        for name in self.system:
+            if name in self._configs:
+                taken.setdefault(name, self._configs[name])
+        names = set(self._configs) | set(taken)
+        self._configs = taken
+        self.version = version
+        self.on_change(names)
+
+    def snapshot(self) -> dict[str, Any]:
+        """The shape of topics.json and, with mapping fields added, of GET_ALL_TOPIC_CONFIG."""
+        return {
+            "dataVersion": bodies.data_version_to_json(self.version),
+            "topicConfigTable": {name: bodies.topic_to_json(c) for name, c in self._configs.items()},
+        }
+
+    def load(self, snapshot: Mapping[str, Any]) -> None:
+        """Takes over a snapshot read from topics.json; names that break the grammar are dropped."""
+        loaded = [
+            bodies.topic_from_json(value, name) for name, value in (snapshot.get("topicConfigTable") or {}).items()
+        ]
+        self._configs.update((c.name, c) for c in loaded if topic_name_problem(c.name) is None)
+        if snapshot.get("dataVersion"):
+            self.version = bodies.data_version_from_json(snapshot["dataVersion"])
+
+    def _check(self, config: TopicConfig) -> None:
+        if (problem := topic_name_problem(config.name)) is not None:
+            raise ValueError(problem)
+        for kind, count in (("readQueueNums", config.read_queues), ("writeQueueNums", config.write_queues)):
+            if not 0 <= count <= QUEUES_MAX:
+                raise ValueError(f"{kind}={count} of topic {config.name}: must be from 0 to {QUEUES_MAX}")
+        if not 0 <= config.perm <= 15:
+            raise ValueError(f"perm={config.perm} of topic {config.name}: must be from 0 to 15")
+
+    def _bump(self, names: Iterable[str]) -> None:
+        self.version = self.version.next(self._wall_ms(), self.state_version)
+        self.on_change(names)
+
+
+def system_topics(
+    cluster: str,
+    broker_name: str,
+    *,
+    default_queues: int = 8,
+    auto_create: bool = True,
+    cluster_template: bool = True,
+    broker_template: bool = True,
+    trace_topic: str = "",
+    schedule_levels: int = 18,
+) -> list[TopicConfig]:
+    """What a broker has at boot (TopicConfigManager's list)."""
+
+    def topic(name: str, queues: int, perm: int = READ_WRITE) -> TopicConfig:
+        return TopicConfig(name=name, read_queues=queues, write_queues=queues, perm=perm)
+
+    inherit = READ_WRITE | PERM_INHERIT
+    found = [
+        topic(SELF_TEST_TOPIC, 1),
+        topic(BENCHMARK_TOPIC, 1024),
+        topic(cluster, 16, inherit if cluster_template else READ_WRITE),
+        topic(broker_name, 1, inherit if broker_template else READ_WRITE),
+        topic(OFFSET_MOVED_EVENT, 1),
+        topic(SCHEDULE_TOPIC, schedule_levels),
+        topic(reply_topic(cluster), 1),
+        topic(f"rmq_sys_REVIVE_LOG_{cluster}", 8),
+        topic(f"rmq_sys_SYNC_BROKER_MEMBER_{broker_name}", 1, PERM_INHERIT),
+        topic(TRANS_HALF_TOPIC, 1),
+        topic(TRANS_OP_HALF_TOPIC, 1),
+        topic("rmq_sys_wheel_timer", 1),
+    ]
+    if auto_create:
+        found.append(topic(AUTO_CREATE_TOPIC, default_queues, inherit))
+    if trace_topic:
+        found.append(topic(trace_topic, 1))
+    return found
+
+
+def reply_topic(cluster: str) -> str:
+    """Where request-reply answers of a cluster go."""
+    return f"{cluster}_REPLY_TOPIC"
+
+
+def masked(config: TopicConfig, broker_permission: int) -> TopicConfig:
+    """What the name servers are told of a topic by a broker that may not do everything."""
+    if broker_permission & READ_WRITE == READ_WRITE:
+        return config
+    return dataclasses.replace(config, perm=config.perm & broker_permission)

@@ -1,0 +1,318 @@
+"""The one path by which messages get into the log: check, append, wait for what the ack level names, answer.
+
+    append ──▶ (end of this loop turn) dispatch to the queues, wake parked pulls, ask for one flush
+       └─────▶ AckQueue: local flush and copies, together, under one deadline ──▶ done(status, reason)
+
+A level that an append alone satisfies never enters the queue: the caller answers in the same turn, with no future. Flushes
+are asked for once per loop turn, not per message: whatever was appended in the turn shares one fdatasync (group commit).
+
+All of it runs on the loop that owns the store.
+"""
+
+import asyncio
+from collections.abc import Callable, Mapping
+from typing import NamedTuple
+
+from tandemq.clock import Clock
+from tandemq.codec.codes import ResponseCode
+from tandemq.codec.envelope import delay_level, to_schedule
+from tandemq.errors import ReplyError, StoreError
+from tandemq.model.message import ACK_COPIES, TRANSACTION_COMMIT, TRANSACTION_MASK, WAIT, encode_properties
+from tandemq.model.topic import TopicConfig
+from tandemq.replication.acks import AckLevel, AckQueue, PutStatus, parse_level
+from tandemq.store.message_store import Appended, MessageStore
+
+TOPIC_COPIES = "tandemq.copies"
+"""Topic attribute: the ack level of messages to this topic that carry none of their own."""
+
+Done = Callable[[PutStatus, str], None]
+Queues = set[tuple[str, int]]
+
+
+class WriteRefused(ReplyError):
+    """This broker takes no writes now; the remark says why."""
+
+    def __init__(self, remark: str, code: int = ResponseCode.SERVICE_NOT_AVAILABLE) -> None:
+        super().__init__(code, remark)
+
+
+class PutResult(NamedTuple):
+    """What became of a message that a service put."""
+
+    status: PutStatus
+    appended: Appended
+    reason: str
+
+    @property
+    def is_stored(self) -> bool:
+        """It is in the log, whatever its copies; every status of `PutStatus` means at least that."""
+        return True
+
+
+class MessageWriter:
+    """Appends for handlers and services, and completes them when their level is reached."""
+
+    def __init__(
+        self,
+        store: MessageStore,
+        acks: AckQueue,
+        clock: Clock,
+        loop: asyncio.AbstractEventLoop,
+        *,
+        level: AckLevel,
+        sync_flush: bool,
+        ack_timeout_ms: int,
+        pending_max: int,
+        delay_levels: int = 18,
+        on_arrival: Callable[[Queues], None] = lambda queues: None,
+    ) -> None:
+        self._store = store
+        self._acks = acks
+        self._clock = clock
+        self._loop = loop
+        self.level = level
+        """What a send waits for when neither message nor topic says more."""
+        self._sync_flush = sync_flush
+        self.ack_timeout = ack_timeout_ms / 1000
+        self.pending_max = pending_max
+        self._delay_levels = delay_levels
+        self.on_arrival = on_arrival
+        self.refusal: WriteRefused | None = None
+        """Set while nothing may be written: a slave, a master that must ask first, a broker that is stopping."""
+        self._tick_scheduled = False
+        self._flush_wanted = 0
+        self._flush_asked = 0
+        self._timer: asyncio.TimerHandle | None = None
+        self._levels: dict[str, AckLevel] = {}
+
+    @property
+    def acks(self) -> AckQueue:
+        return self._acks
+
+    @property
+    def waits(self) -> bool:
+        """Whether a send without a level of its own has anything to wait for."""
+        return self._sync_flush or not is_immediate(self.level)
+
+    def append(
+        self,
+        topic: str,
+        queue_id: int,
+        flag: int,
+        sys_flag: int,
+        born_timestamp: int,
+        born_host: bytes,
+        reconsume_times: int,
+        prepared_transaction_offset: int,
+        body: bytes | memoryview,
+        properties: bytes,
+    ) -> Appended:
+        """Into the log; raises WriteRefused or StoreError, and then nothing was written. Does not wait."""
+        if self.refusal is not None:
+            raise self.refusal
+        appended = self._store.append(
+            topic,
+            queue_id,
+            flag,
+            sys_flag,
+            born_timestamp,
+            born_host,
+            reconsume_times,
+            prepared_transaction_offset,
+            body,
+            properties,
+        )
+        if not self._tick_scheduled:
+            self._tick_scheduled = True
+            self._loop.call_soon(self._tick)
+        return appended
+
+    def append_batch(
+        self,
+        topic: str,
+        queue_id: int,
+        sys_flag: int,
+        born_timestamp: int,
+        born_host: bytes,
+        reconsume_times: int,
+        elements: list[tuple[int, memoryview, bytes]],
+    ) -> list[Appended]:
+        """Several messages into one queue, contiguous; as `append`."""
+        if self.refusal is not None:
+            raise self.refusal
+        appended = self._store.append_batch(
+            topic, queue_id, sys_flag, born_timestamp, born_host, reconsume_times, elements
+        )
+        self.schedule_dispatch()
+        return appended
+
+    def when_acknowledged(self, end_offset: int, level: AckLevel | None, done: Done, *, wait: bool = True) -> None:
+        """Calls `done` once the record that ends at `end_offset` has reached its level, or at the deadline.
+
+        At once when there is nothing to wait for; `wait` False is the message property WAIT=false.
+        """
+        level = level or self.level
+        if not wait or (not self._sync_flush and is_immediate(level)):
+            done(PutStatus.PUT_OK, "")
+            return
+        local_flush = self._sync_flush or level.durable
+        if local_flush and end_offset > self._flush_wanted:
+            self._flush_wanted = end_offset
+            self.schedule_dispatch()
+        self._acks.add(end_offset, level, local_flush, self._clock.monotonic() + self.ack_timeout, done)
+        self._arm_timer()
+
+    def check_room(self) -> None:
+        """Refuses a send while too many wait for their acknowledgement, as upstream's full send queue does."""
+        if len(self._acks) >= self.pending_max:
+            raise ReplyError(
+                ResponseCode.SYSTEM_BUSY,
+                f"[OVERLOAD]system busy, start flow control for a while: {len(self._acks)} sends wait for acks",
+            )
+
+    def level_of(self, topic: TopicConfig | None, properties: Mapping[str, str] | None = None) -> AckLevel | None:
+        """The level that message or topic ask for, None for the broker's own; ValueError for a text that is none."""
+        text = properties.get(ACK_COPIES) if properties else None
+        if text is None and topic is not None and topic.attributes:
+            text = topic.attributes.get(TOPIC_COPIES)
+        return self.parsed_level(text) if text else None
+
+    def parsed_level(self, text: str) -> AckLevel:
+        level = self._levels.get(text)
+        if level is None:
+            level = parse_level(text)
+            if len(self._levels) < 64:
+                self._levels[text] = level
+        return level
+
+    async def put(
+        self,
+        topic: str,
+        queue_id: int,
+        body: bytes | memoryview,
+        properties: Mapping[str, str],
+        *,
+        born_timestamp: int,
+        born_host: bytes,
+        flag: int = 0,
+        sys_flag: int = 0,
+        reconsume_times: int = 0,
+        prepared_transaction_offset: int = 0,
+        level: AckLevel | None = None,
+        schedule: bool = True,
+    ) -> PutResult:
+        """For services: appends and waits. A DELAY property sends it to the schedule topic unless `schedule` is False."""
+        loop = self._loop
+        waiter: asyncio.Future[tuple[PutStatus, str]] = loop.create_future()
+
+        def done(status: PutStatus, reason: str) -> None:
+            if not waiter.done():
+                waiter.set_result((status, reason))
+
+        appended = self.put_soon(
+            topic,
+            queue_id,
+            body,
+            properties,
+            done,
+            born_timestamp=born_timestamp,
+            born_host=born_host,
+            flag=flag,
+            sys_flag=sys_flag,
+            reconsume_times=reconsume_times,
+            prepared_transaction_offset=prepared_transaction_offset,
+            level=level,
+            schedule=schedule,
+        )
+        status, reason = await waiter
+        return PutResult(status, appended, reason)
+
+    def put_soon(
+        self,
+        topic: str,
+        queue_id: int,
+        body: bytes | memoryview,
+        properties: Mapping[str, str],
+        done: Done,
+        *,
+        born_timestamp: int,
+        born_host: bytes,
+        flag: int = 0,
+        sys_flag: int = 0,
+        reconsume_times: int = 0,
+        prepared_transaction_offset: int = 0,
+        level: AckLevel | None = None,
+        schedule: bool = True,
+    ) -> Appended:
+        """As `put`, with a callback that may come before this returns."""
+        if schedule and (sys_flag & TRANSACTION_MASK) in (0, TRANSACTION_COMMIT) and delay_level(properties) > 0:
+            topic, queue_id, sys_flag, properties = to_schedule(
+                topic, queue_id, sys_flag, properties, self._delay_levels
+            )
+        appended = self.append(
+            topic,
+            queue_id,
+            flag,
+            sys_flag,
+            born_timestamp,
+            born_host,
+            reconsume_times,
+            prepared_transaction_offset,
+            body,
+            encode_properties(properties),
+        )
+        end = appended.physical_offset + appended.size
+        self.when_acknowledged(end, level, done, wait=properties.get(WAIT) != "false")
+        return appended
+
+    def schedule_dispatch(self) -> None:
+        """Something may have become readable (an append, a flush, a higher confirmed offset): look at the turn's end."""
+        if not self._tick_scheduled:
+            self._tick_scheduled = True
+            self._loop.call_soon(self._tick)
+
+    def stop(self, reason: str) -> None:
+        """No more writes; what waits fails with the reason."""
+        self.refusal = WriteRefused(reason)
+        self._acks.fail_all(PutStatus.FLUSH_SLAVE_TIMEOUT, reason)
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+
+    def _tick(self) -> None:
+        self._tick_scheduled = False
+        store = self._store
+        queues = store.dispatch()
+        if queues:
+            self.on_arrival(queues)
+        if queues and store.dispatched < store.readable_limit:
+            self.schedule_dispatch()
+        wanted = max(self._flush_wanted, store.appended) if self._sync_flush else self._flush_wanted
+        if wanted > self._flush_asked:
+            self._flush_asked = wanted
+            store.when_flushed(wanted, self._on_flushed)
+
+    def _on_flushed(self, error: Exception | None) -> None:
+        if error is not None:
+            self._acks.fail_all(PutStatus.FLUSH_DISK_TIMEOUT, f"the disk refused the flush: {error}")
+            if isinstance(error, StoreError):
+                self.refusal = WriteRefused(f"the log can't be written any more: {error}")
+            return
+        self._acks.flushed(self._store.flushed)
+        # With SYNC_FLUSH readers stop at the flushed offset, so a flush makes messages readable.
+        self.schedule_dispatch()
+
+    def _arm_timer(self) -> None:
+        if self._timer is None and (deadline := self._acks.next_deadline) is not None:
+            delay = max(0.0, deadline - self._clock.monotonic())
+            self._timer = self._loop.call_later(delay, self._on_timer)
+
+    def _on_timer(self) -> None:
+        self._timer = None
+        self._acks.expire(self._clock.monotonic())
+        self._arm_timer()
+
+
+def is_immediate(level: AckLevel) -> bool:
+    """One copy, in memory: the append itself."""
+    return level.copies == 1 and not level.durable
