@@ -11,6 +11,10 @@ TandemError
 │  ├─ ConnectionLost
 │  └─ RequestTimeout
 ├─ ReplyError(code)         the peer answered no
+├─ ClientError              what the caller asked of the client can't be done
+│  ├─ InvalidMessage        a message that no broker would take
+│  ├─ NoRoute               no name server knows the topic, or it has no usable queue
+│  └─ SendFailed            every attempt, and why it failed
 ├─ StoreError               the disk
 │  ├─ OffsetOutOfRange      asked, first, next
 │  ├─ DiskFull
@@ -21,6 +25,8 @@ TandemError
 
 Messages carry the numbers (asked, had, limit) and say what to do next.
 """
+
+from collections.abc import Sequence
 
 
 class TandemError(Exception):
@@ -70,6 +76,29 @@ class ReplyError(TandemError):
         super().__init__(f"{remark} (code {code})")
         self.code = code
         self.remark = remark
+
+
+class ClientError(TandemError):
+    """What the caller asked of the client can't be done."""
+
+
+class InvalidMessage(ClientError):
+    """A message that no broker would take; the message names the part, its size and the limit."""
+
+
+class NoRoute(ClientError):
+    """No name server knows the topic, or nothing of it can be used for what was asked."""
+
+
+class SendFailed(ClientError):
+    """A message could not be sent; `attempts` says where it was tried and why each try failed."""
+
+    def __init__(self, topic: str, attempts: Sequence[object], code: int | None = None) -> None:
+        story = "; ".join(str(attempt) for attempt in attempts)
+        super().__init__(f"message to {topic!r} not sent after {len(attempts)} attempt(s): {story}")
+        self.attempts = tuple(attempts)
+        self.code = code
+        """The broker's last response code, if it gave one."""
 
 
 class StoreError(TandemError):
