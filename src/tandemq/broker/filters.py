@@ -1,0 +1,72 @@
+"""What a subscription lets through: tag filters by tags code, SQL92 filters by properties, behind one `MessageFilter`.
+
+How a pull uses it:
+
+    wanted = message_filter(subscription, property_filter=config.enable_property_filter)   # cached; ReplyError
+    found = store.get(..., match=wanted.match_code)          # None when every tags code passes: nothing is compared
+    slices = wanted.keep(found.slices)                       # the same list unless the filter is SQL92
+
+An SQL pull whose `keep` returns nothing is NO_MATCHED_MESSAGE (20) with next_offset as the store gave it. A parked pull
+compares the tags code on arrival and, for SQL92, just wakes: the re-run filters.
+"""
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from functools import lru_cache
+
+from tandemq.broker.sql92 import SqlError, SqlExpression, compile_sql
+from tandemq.broker.subscriptions import SQL92, Subscription
+from tandemq.codec.codes import ResponseCode
+from tandemq.codec.record import tail_bounds
+from tandemq.errors import ReplyError
+from tandemq.model.message import decode_properties
+
+
+@dataclass(frozen=True, slots=True)
+class MessageFilter:
+    """One compiled subscription; immutable, so that all pulls of a group share it."""
+
+    match_code: Callable[[int], bool] | None
+    """For `MessageStore.get(match=…)`: does this tags code pass; None lets all pass."""
+    sql: SqlExpression | None = None
+
+    def matches(self, tags_code: int, properties: Mapping[str, str]) -> bool:
+        """Both tests at once, for a message at hand."""
+        if self.match_code is not None and not self.match_code(tags_code):
+            return False
+        return self.sql is None or self.sql.matches(properties)
+
+    def keep(self, records: list[memoryview]) -> list[memoryview]:
+        """The records whose properties pass; each view is one whole record of the log."""
+        sql = self.sql
+        if sql is None:
+            return records
+        return [record for record in records if sql.matches(_properties(record))]
+
+
+def message_filter(subscription: Subscription, *, property_filter: bool) -> MessageFilter:
+    """The filter of a subscription; ReplyError with upstream's code says why it can't be had."""
+    if subscription.is_tag:
+        return MessageFilter(subscription.match_code)
+    kind = subscription.expression_type
+    if not property_filter:
+        raise ReplyError(
+            ResponseCode.SYSTEM_ERROR,
+            f"The broker does not support consumer to filter message by {kind}: set enablePropertyFilter=true",
+        )
+    if kind != SQL92:
+        raise ReplyError(ResponseCode.SUBSCRIPTION_PARSE_FAILED, f"expression type {kind!r}: TAG and SQL92 are known")
+    return _sql_filter(subscription.expression)
+
+
+@lru_cache(maxsize=1024)
+def _sql_filter(expression: str) -> MessageFilter:
+    try:
+        return MessageFilter(None, compile_sql(expression))
+    except SqlError as error:
+        raise ReplyError(ResponseCode.SUBSCRIPTION_PARSE_FAILED, str(error)) from None
+
+
+def _properties(record: memoryview) -> dict[str, str]:
+    _, _, start, stop = tail_bounds(record, 0)
+    return decode_properties(bytes(record[start:stop]))
