@@ -1,0 +1,268 @@
+"""Who waits for which copies of which bytes, and when the wait is over.  Pure: watermarks and `now` in, callbacks out.
+
+Every durability question is a position on one log (design: watermarks).  A waiter names the end of its record and a
+level; it is done as soon as a function of watermarks has passed that end:
+
+    local flush       flushed
+    k copies          the (k-1)-th largest `received` among the replicas that count (the master itself is one copy)
+    k copies on disk  min(flushed, the (k-1)-th largest `durable`)
+
+What each level survives:
+
+    1 copy               a crash of the broker process
+    1 copy, durable      a crash of the machine (fdatasync returned here)
+    k copies             the loss of any k-1 nodes, machines and disks included
+    k copies, durable    the same, and a power cut that takes all of them at once
+
+Waiters of one level sit in one queue in offset order, so completing is popping from its left; different levels don't
+hold each other up.  Deadlines within a queue are in offset order too, because they come from one timeout setting.
+`done` is called synchronously, also from inside `add` when the outcome is known at once.
+"""
+
+from collections import deque
+from collections.abc import Callable
+from dataclasses import dataclass
+from enum import Enum
+from typing import Final, Literal
+
+from tandemq.errors import ConfigError
+
+Copies = int | Literal["majority", "all"]
+Done = Callable[["PutStatus", str], None]
+
+COPIES_MAX: Final = 64
+"""More than any group has; bounds the number of queues a message property can create."""
+
+_INFINITY: Final = 1 << 62
+
+
+class PutStatus(Enum):
+    """What a producer is told about the copies of its message."""
+
+    PUT_OK = "PUT_OK"
+    FLUSH_DISK_TIMEOUT = "FLUSH_DISK_TIMEOUT"
+    """Stored, but not on this node's disk before the deadline."""
+    FLUSH_SLAVE_TIMEOUT = "FLUSH_SLAVE_TIMEOUT"
+    """Stored, but the copies did not confirm before the deadline."""
+    SLAVE_NOT_AVAILABLE = "SLAVE_NOT_AVAILABLE"
+    """Stored, but there are not enough replicas in sync to reach the level: told at once."""
+    SERVICE_NOT_AVAILABLE = "SERVICE_NOT_AVAILABLE"
+    """This node is no longer allowed to acknowledge: deposed, read-only, or its log is poisoned."""
+
+
+@dataclass(frozen=True, slots=True)
+class AckLevel:
+    """How many copies, the master's own included, and whether they must be on disk."""
+
+    copies: Copies
+    durable: bool = False
+
+    def __str__(self) -> str:
+        return f"{self.copies}:durable" if self.durable else str(self.copies)
+
+    def needed(self, group_size: int) -> int:
+        """The number of copies in a group of `group_size` nodes."""
+        if self.copies == "majority":
+            return group_size // 2 + 1
+        return group_size if self.copies == "all" else self.copies
+
+
+ONE_COPY: Final = AckLevel(1)
+TWO_COPIES: Final = AckLevel(2)
+
+
+def parse_level(text: str) -> AckLevel:
+    """`"2"`, `"majority"`, `"all"`, each optionally with `:durable`; `"async"` is one copy, `"sync"` two."""
+    count, _, suffix = text.strip().lower().partition(":")
+    if suffix in ("", "durable"):
+        durable = suffix == "durable"
+        if count in ("majority", "all"):
+            return AckLevel("majority" if count == "majority" else "all", durable)
+        count = {"async": "1", "sync": "2"}.get(count, count)
+        if count.isdecimal() and 1 <= int(count) <= COPIES_MAX:
+            return AckLevel(int(count), durable)
+    raise ConfigError(
+        f"ack level {text!r}: must be a number of copies from 1 to {COPIES_MAX}, majority or all, "
+        "optionally followed by :durable (for example 2, majority, all:durable)"
+    )
+
+
+@dataclass(slots=True)
+class _Copy:
+    """The acknowledged offsets of one replica that counts.  Invariant: 0 <= durable <= received."""
+
+    received: int
+    durable: int
+
+
+class _LevelQueue:
+    """The waiters of one (copies, durable, local flush), in offset order: (end offset, deadline, done)."""
+
+    __slots__ = ("level", "local_flush", "waiting", "watermark")
+
+    def __init__(self, level: AckLevel, local_flush: bool) -> None:
+        self.level = level
+        self.local_flush = local_flush
+        self.waiting: deque[tuple[int, float, Done]] = deque()
+        self.watermark = 0
+
+
+class AckQueue:
+    """All waiters of a master, and the watermarks they wait for."""
+
+    def __init__(self, *, group_size: int = 1, fall_behind_max: int = _INFINITY) -> None:
+        self._queues: dict[tuple[Copies, bool, bool], _LevelQueue] = {}
+        self._copies: dict[str, _Copy] = {}
+        self._flushed = 0
+        self._group_size_min = max(1, group_size)
+        self._members: frozenset[str] = frozenset()
+        self.fall_behind_max = fall_behind_max
+        """A replica whose received offset is this far behind a record can't be waited for."""
+        self.why_missing = "no slave is connected"
+        """Why replicas are missing, for the producer's remark; kept current by the master's state."""
+
+    # --- watermarks -------------------------------------------------------------------------------------------------
+
+    @property
+    def flushed_offset(self) -> int:
+        return self._flushed
+
+    @property
+    def group_size(self) -> int:
+        """Nodes of the group: the configured number, or those known if they are more."""
+        return max(self._group_size_min, 1 + len(self._members | self._copies.keys()))
+
+    def set_members(self, replicas: frozenset[str]) -> None:
+        """The replicas known to belong to the group, connected or not: what `majority` and `all` count against."""
+        self._members = replicas
+        self._settle()
+
+    def flushed(self, offset: int) -> None:
+        """This node's fdatasync covers everything below `offset`."""
+        if offset > self._flushed:
+            self._flushed = offset
+            self._settle()
+
+    def acked(self, replica: str, received: int, durable: int) -> None:
+        """A replica that counts confirmed; offsets never go back within one session of it."""
+        copy = self._copies.get(replica)
+        if copy is None:
+            self._copies[replica] = _Copy(received, min(durable, received))
+        elif received > copy.received or durable > copy.durable:
+            copy.received = max(copy.received, received)
+            copy.durable = max(copy.durable, min(durable, copy.received))
+        else:
+            return
+        self._settle()
+
+    def lost(self, replica: str, reason: str) -> None:
+        """A replica no longer counts: waiters that can't be satisfied without it fail now, with the reason."""
+        if self._copies.pop(replica, None) is not None:
+            self.why_missing = reason
+            self._settle()
+            self._fail_unreachable()
+
+    def watermark(self, level: AckLevel, local_flush: bool = False) -> int:
+        """Every record ending at or below this offset satisfies the level."""
+        mark = self._flushed if local_flush or level.durable else _INFINITY
+        others = level.needed(self.group_size) - 1
+        if others > 0:
+            mark = min(mark, self._kth(others, level.durable))
+        return mark
+
+    def _kth(self, k: int, durable: bool) -> int:
+        offsets = [copy.durable if durable else copy.received for copy in self._copies.values()]
+        if len(offsets) < k:
+            return 0
+        if len(offsets) == 1:
+            return offsets[0]
+        offsets.sort(reverse=True)
+        return offsets[k - 1]
+
+    # --- waiters ----------------------------------------------------------------------------------------------------
+
+    def add(self, end_offset: int, level: AckLevel, local_flush: bool, deadline: float, done: Done) -> None:
+        """Calls `done` once: when the level is reached, can't be reached, or at the deadline (`expire`)."""
+        key = (level.copies, level.durable, local_flush)
+        queue = self._queues.get(key)
+        if queue is None:
+            queue = self._queues[key] = _LevelQueue(level, local_flush)
+            queue.watermark = self.watermark(level, local_flush)
+        if end_offset <= queue.watermark:
+            done(PutStatus.PUT_OK, "")
+            return
+        missing = self._missing(end_offset, level)
+        if missing:
+            done(PutStatus.SLAVE_NOT_AVAILABLE, missing)
+            return
+        queue.waiting.append((end_offset, deadline, done))
+
+    def expire(self, now: float) -> None:
+        """Fails every waiter whose deadline is not after `now`."""
+        for queue in list(self._queues.values()):
+            waiting = queue.waiting
+            while waiting and waiting[0][1] <= now:
+                end_offset, _, done = waiting.popleft()
+                done(*self._late(queue, end_offset))
+
+    def fail_all(self, status: PutStatus, reason: str) -> None:
+        """The reign is over, or the log is poisoned: nobody will get an acknowledgement any more."""
+        for queue in list(self._queues.values()):
+            waiting, queue.waiting = queue.waiting, deque()
+            for _, _, done in waiting:
+                done(status, reason)
+
+    def forget_replicas(self, reason: str) -> None:
+        """Drops every replica's offsets, when an epoch ends: an ack belongs to one epoch."""
+        self._copies.clear()
+        self.why_missing = reason
+        for queue in self._queues.values():
+            queue.watermark = self.watermark(queue.level, queue.local_flush)
+
+    @property
+    def next_deadline(self) -> float | None:
+        """When `expire` has something to do, if nothing else happens."""
+        heads = [queue.waiting[0][1] for queue in self._queues.values() if queue.waiting]
+        return min(heads) if heads else None
+
+    def __len__(self) -> int:
+        return sum(len(queue.waiting) for queue in self._queues.values())
+
+    # --- settling ---------------------------------------------------------------------------------------------------
+
+    def _settle(self) -> None:
+        for queue in list(self._queues.values()):
+            queue.watermark = mark = self.watermark(queue.level, queue.local_flush)
+            waiting = queue.waiting
+            while waiting and waiting[0][0] <= mark:
+                waiting.popleft()[2](PutStatus.PUT_OK, "")
+
+    def _missing(self, end_offset: int, level: AckLevel) -> str:
+        """Why `level` can't be reached for this record with the replicas of now; empty if it can."""
+        others = level.needed(self.group_size) - 1
+        if others <= 0:
+            return ""
+        behind_max = self.fall_behind_max
+        near = sum(1 for copy in self._copies.values() if end_offset - copy.received < behind_max)
+        if near >= others:
+            return ""
+        if len(self._copies) >= others:
+            why = f"fell behind by {behind_max} bytes or more (haMaxGapNotInSync)"
+        else:
+            why = self.why_missing
+        return f"{others + 1} copies are required, {near + 1} can be had: {why}"
+
+    def _fail_unreachable(self) -> None:
+        for queue in list(self._queues.values()):
+            if queue.waiting and queue.level.needed(self.group_size) - 1 > len(self._copies):
+                waiting, queue.waiting = queue.waiting, deque()
+                for end_offset, _, done in waiting:
+                    done(PutStatus.SLAVE_NOT_AVAILABLE, self._missing(end_offset, queue.level))
+
+    def _late(self, queue: _LevelQueue, end_offset: int) -> tuple[PutStatus, str]:
+        copies = queue.level.needed(self.group_size)
+        replicated = copies <= 1 or self._kth(copies - 1, queue.level.durable) >= end_offset
+        if not replicated:
+            where = "on disk " if queue.level.durable else ""
+            return PutStatus.FLUSH_SLAVE_TIMEOUT, f"{copies} copies {where}were not confirmed before the deadline"
+        return PutStatus.FLUSH_DISK_TIMEOUT, f"flushed to {self._flushed}, the record ends at {end_offset}"

@@ -1,0 +1,168 @@
+"""What an operator can set about replication."""
+
+from dataclasses import dataclass
+
+from tandemq.replication.acks import AckLevel, parse_level
+from tandemq.settings import check, setting
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ReplicationConfig:
+    """Options of the HA port, of the waits for copies, and of the start after a crash."""
+
+    ha_listen_port: int = setting(
+        "haListenPort", 0, "Port a master listens on for its slaves; 0 takes listenPort + 1.", minimum=0, maximum=65535
+    )
+    ha_master_address: str = setting(
+        "haMasterAddress",
+        "",
+        "HA address (host:port) a slave connects to. Empty: the name server's registration reply tells it.",
+    )
+    heartbeat_interval_ms: int = setting(
+        "haSendHeartbeatInterval",
+        5000,
+        "An idle HA connection is proved alive this often, from both ends.",
+        unit="ms",
+        minimum=10,
+        tunable=True,
+    )
+    housekeeping_interval_ms: int = setting(
+        "haHousekeepingInterval",
+        20000,
+        "An HA connection that was silent this long is closed.",
+        unit="ms",
+        minimum=30,
+        tunable=True,
+    )
+    transfer_batch_size: int = setting(
+        "haTransferBatchSize",
+        32768,
+        "Largest data frame to a RocketMQ slave, whose buffers fit it. A TandemQ slave takes haExtendedBatchSize.",
+        unit="bytes",
+        minimum=1024,
+        maximum=1 << 20,
+    )
+    batch_size_max: int = setting(
+        "haExtendedBatchSize",
+        8 << 20,
+        "Largest data frame to a TandemQ slave. Larger costs latency of heartbeats, smaller costs throughput.",
+        unit="bytes",
+        minimum=4096,
+        maximum=1 << 30,
+    )
+    gap_in_sync_max: int = setting(
+        "haMaxGapNotInSync",
+        256 << 20,
+        "A slave this many bytes behind is not in sync: producers are told at once instead of waiting for it.",
+        unit="bytes",
+        minimum=1,
+        tunable=True,
+        aliases=("haSlaveFallbehindMax",),
+    )
+    slave_timeout_ms: int = setting(
+        "slaveTimeout",
+        3000,
+        "How long a send waits for its flush and its copies, both under this one deadline.",
+        unit="ms",
+        minimum=1,
+        tunable=True,
+    )
+    in_sync_replicas: int = setting(
+        "inSyncReplicas",
+        2,
+        "Copies (the master's own included) a SYNC_MASTER waits for. 1 makes it as weak as an ASYNC_MASTER.",
+        minimum=1,
+        maximum=64,
+    )
+    ack_level: str = setting(
+        "haAckLevel",
+        "",
+        "The broker's default acks in full: copies (a number, majority or all), and :durable if they must be on disk. "
+        "Empty: inSyncReplicas copies for a SYNC_MASTER, 1 for an ASYNC_MASTER.",
+    )
+    total_replicas: int = setting(
+        "totalReplicas",
+        1,
+        "Nodes of the group, at least; majority and all count against this or the number of known members.",
+        minimum=1,
+        maximum=64,
+    )
+    sync_from_last_file: bool = setting(
+        "haSyncFromLastFile",
+        False,
+        "An empty slave copies only the last segment, as RocketMQ does, instead of the whole retained history.",
+        aliases=("syncFromLastFile",),
+    )
+    flow_control: bool = setting(
+        "haFlowControlEnable", False, "Limit what each slave is sent to maxHaTransferByteInSecond.", tunable=True
+    )
+    rate_max: int = setting(
+        "maxHaTransferByteInSecond",
+        100 << 20,
+        "Bytes per second to each slave when haFlowControlEnable is set.",
+        unit="bytes/s",
+        minimum=1024,
+        tunable=True,
+    )
+    not_caught_up_ms: int = setting(
+        "haMaxTimeSlaveNotCatchup",
+        15000,
+        "A slave that has been away this long leaves the in-sync set, once this node's own disk holds what it held.",
+        unit="ms",
+        minimum=1,
+        tunable=True,
+    )
+    rejoin_wait_ms: int = setting(
+        "haRejoinWait",
+        10000,
+        "How long a master that crashed waits for the replicas that were in sync, to take back what it lost, "
+        "before an ASYNC_MASTER goes on without them and a SYNC_MASTER says that it stays read-only.",
+        unit="ms",
+        minimum=0,
+    )
+    open_without_replicas: bool = setting(
+        "haOpenWithoutReplicas",
+        False,
+        "The operator's permission for a SYNC_MASTER to go on after haRejoinWait although replicas that were in sync "
+        "did not come. What only they hold is lost.",
+    )
+    readers_wait: bool = setting(
+        "haReadersWaitForCopies",
+        False,
+        "Readers of a SYNC_MASTER see nothing that has fewer copies than required, even when its slave stays away. "
+        "False: once the slave has left the in-sync set, readers see what is on the master's own disk.",
+    )
+    shared_key: str = setting(
+        "haSharedKey",
+        "",
+        "Secret that master and slaves prove to each other on connect. A master with a key refuses RocketMQ slaves.",
+    )
+    sessions_max: int = setting(
+        "haSessionsMax", 64, "HA connections a master accepts at the same time.", minimum=1, maximum=1024
+    )
+    metadata_interval_ms: int = setting(
+        "slaveSyncInterval",
+        10000,
+        "How often a slave of a RocketMQ master asks for topics, groups and offsets; from a TandemQ master they come "
+        "within a second of a change.",
+        unit="ms",
+        minimum=100,
+    )
+    reconnect_ms_max: int = setting(
+        "haReconnectWaitMax",
+        5000,
+        "A slave that lost its master tries again at once, then with growing pauses up to this one.",
+        unit="ms",
+        minimum=10,
+    )
+
+    def __post_init__(self) -> None:
+        check(self)
+        if self.ack_level:
+            parse_level(self.ack_level)
+
+    def default_level(self, sync_master: bool) -> AckLevel:
+        """The broker's default for messages and topics that don't name one."""
+        if self.ack_level:
+            return parse_level(self.ack_level)
+        return AckLevel(self.in_sync_replicas if sync_master else 1)
