@@ -5,6 +5,7 @@ TandemError
 ├─ CodecError               the peer's bytes
 │  ├─ FrameTooLarge
 │  ├─ MalformedHeader
+│  ├─ MalformedBody
 │  └─ CorruptRecord
 ├─ RemotingError            the network
 │  ├─ ConnectFailed
@@ -47,6 +48,10 @@ class FrameTooLarge(CodecError):
 
 class MalformedHeader(CodecError):
     """A command header that can't be decoded."""
+
+
+class MalformedBody(CodecError):
+    """A request or response body that is not what its code promises: the request fails, the connection goes on."""
 
 
 class CorruptRecord(CodecError):

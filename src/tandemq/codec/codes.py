@@ -1,0 +1,168 @@
+"""Request and response codes of the remoting protocol, by RocketMQ's names.
+
+Only codes that some part of TandemQ sends, answers or names in an error are listed; any other number on the wire stays
+a plain int and is answered REQUEST_CODE_NOT_SUPPORTED.
+"""
+
+from enum import IntEnum
+
+
+class RequestCode(IntEnum):
+    """What a request asks for. Direction: c client, b broker, ns name server, adm admin tool, s slave."""
+
+    SEND_MESSAGE = 10  # c→b
+    PULL_MESSAGE = 11  # c→b
+    QUERY_MESSAGE = 12  # c→b
+    QUERY_CONSUMER_OFFSET = 14  # c→b
+    UPDATE_CONSUMER_OFFSET = 15  # c→b
+    UPDATE_AND_CREATE_TOPIC = 17  # adm→b
+    UPDATE_AND_CREATE_TOPIC_LIST = 18  # adm→b
+    GET_ALL_TOPIC_CONFIG = 21  # s→b
+    UPDATE_BROKER_CONFIG = 25  # adm→b
+    GET_BROKER_CONFIG = 26  # adm→b
+    GET_BROKER_RUNTIME_INFO = 28  # adm→b
+    SEARCH_OFFSET_BY_TIMESTAMP = 29  # c→b
+    GET_MAX_OFFSET = 30  # c→b
+    GET_MIN_OFFSET = 31  # c→b
+    GET_EARLIEST_MSG_STORETIME = 32  # c→b
+    VIEW_MESSAGE_BY_ID = 33  # c→b
+    HEART_BEAT = 34  # c→b
+    UNREGISTER_CLIENT = 35  # c→b
+    CONSUMER_SEND_MSG_BACK = 36  # c→b
+    END_TRANSACTION = 37  # c→b
+    GET_CONSUMER_LIST_BY_GROUP = 38  # c→b
+    CHECK_TRANSACTION_STATE = 39  # b→c
+    NOTIFY_CONSUMER_IDS_CHANGED = 40  # b→c
+    LOCK_BATCH_MQ = 41  # c→b
+    UNLOCK_BATCH_MQ = 42  # c→b
+    GET_ALL_CONSUMER_OFFSET = 43  # s→b
+    GET_ALL_DELAY_OFFSET = 45  # s→b
+    CHECK_CLIENT_CONFIG = 46  # c→b
+    GET_TIMER_CHECK_POINT = 60  # s→b
+    GET_TIMER_METRICS = 61  # s→b
+    PUT_KV_CONFIG = 100  # adm→ns
+    GET_KV_CONFIG = 101  # adm→ns
+    DELETE_KV_CONFIG = 102  # adm→ns
+    REGISTER_BROKER = 103  # b→ns
+    UNREGISTER_BROKER = 104  # b→ns
+    GET_ROUTEINFO_BY_TOPIC = 105  # c→ns
+    GET_BROKER_CLUSTER_INFO = 106  # c,b→ns
+    UPDATE_AND_CREATE_SUBSCRIPTIONGROUP = 200  # adm→b
+    GET_ALL_SUBSCRIPTIONGROUP_CONFIG = 201  # s→b
+    GET_TOPIC_STATS_INFO = 202  # adm→b
+    GET_CONSUMER_CONNECTION_LIST = 203  # adm→b
+    GET_PRODUCER_CONNECTION_LIST = 204  # adm→b
+    WIPE_WRITE_PERM_OF_BROKER = 205  # adm→ns
+    GET_ALL_TOPIC_LIST_FROM_NAMESERVER = 206  # adm→ns
+    DELETE_SUBSCRIPTIONGROUP = 207  # adm→b
+    GET_CONSUME_STATS = 208  # adm→b
+    DELETE_TOPIC_IN_BROKER = 215  # adm→b
+    DELETE_TOPIC_IN_NAMESRV = 216  # adm→ns
+    REGISTER_TOPIC_IN_NAMESRV = 217  # b→ns
+    GET_KVLIST_BY_NAMESPACE = 219  # adm→ns
+    RESET_CONSUMER_CLIENT_OFFSET = 220  # b→c
+    GET_CONSUMER_STATUS_FROM_CLIENT = 221  # b→c
+    INVOKE_BROKER_TO_RESET_OFFSET = 222  # adm→b
+    INVOKE_BROKER_TO_GET_CONSUMER_STATUS = 223  # adm→b
+    GET_TOPICS_BY_CLUSTER = 224  # adm→ns
+    UPDATE_AND_CREATE_SUBSCRIPTIONGROUP_LIST = 225  # adm→b
+    QUERY_TOPIC_CONSUME_BY_WHO = 300  # adm→b
+    QUERY_CONSUME_TIME_SPAN = 303  # adm→b
+    GET_SYSTEM_TOPIC_LIST_FROM_NS = 304  # adm→ns
+    GET_SYSTEM_TOPIC_LIST_FROM_BROKER = 305  # adm→b
+    CLEAN_EXPIRED_CONSUMEQUEUE = 306  # adm→b
+    GET_CONSUMER_RUNNING_INFO = 307  # adm→b→c
+    QUERY_CORRECTION_OFFSET = 308  # adm→b
+    CONSUME_MESSAGE_DIRECTLY = 309  # adm→b→c
+    SEND_MESSAGE_V2 = 310  # c→b
+    GET_UNIT_TOPIC_LIST = 311  # adm→ns
+    GET_HAS_UNIT_SUB_TOPIC_LIST = 312  # adm→ns
+    GET_HAS_UNIT_SUB_UNUNIT_TOPIC_LIST = 313  # adm→ns
+    CLONE_GROUP_OFFSET = 314  # adm→b
+    VIEW_BROKER_STATS_DATA = 315  # adm→b
+    CLEAN_UNUSED_TOPIC = 316  # adm→b
+    GET_BROKER_CONSUME_STATS = 317  # adm→b
+    UPDATE_NAMESRV_CONFIG = 318  # adm→ns
+    GET_NAMESRV_CONFIG = 319  # adm→ns
+    SEND_BATCH_MESSAGE = 320  # c→b
+    QUERY_CONSUME_QUEUE = 321  # adm→b
+    QUERY_DATA_VERSION = 322  # b→ns
+    RESUME_CHECK_HALF_MESSAGE = 323  # adm→b
+    SEND_REPLY_MESSAGE = 324  # c→b
+    SEND_REPLY_MESSAGE_V2 = 325  # c→b
+    PUSH_REPLY_MESSAGE_TO_CLIENT = 326  # b→c
+    ADD_WRITE_PERM_OF_BROKER = 327  # adm→ns
+    GET_ALL_PRODUCER_INFO = 328  # adm→b
+    DELETE_EXPIRED_COMMITLOG = 329  # adm→b
+    QUERY_TOPICS_BY_CONSUMER = 343  # adm→b
+    QUERY_SUBSCRIPTION_BY_CONSUMER = 345  # adm→b
+    GET_TOPIC_CONFIG = 351  # adm→b
+    GET_SUBSCRIPTIONGROUP_CONFIG = 352  # adm→b
+    UPDATE_AND_GET_GROUP_FORBIDDEN = 353  # adm→b
+    LITE_PULL_MESSAGE = 361  # c→b
+    RECALL_MESSAGE = 370  # c→b
+    QUERY_ASSIGNMENT = 400  # c→b
+    SET_MESSAGE_REQUEST_MODE = 401  # adm→b
+    GET_ALL_MESSAGE_REQUEST_MODE = 402  # s→b
+    GET_BROKER_MEMBER_GROUP = 901  # b→ns
+    BROKER_HEARTBEAT = 904  # b→ns
+    NOTIFY_MIN_BROKER_ID_CHANGE = 905  # ns→b
+    EXCHANGE_BROKER_HA_INFO = 906  # b→b
+    GET_BROKER_HA_STATUS = 907  # adm→b
+    RESET_MASTER_FLUSH_OFFSET = 908  # b→b
+
+
+class ResponseCode(IntEnum):
+    """What an answer says; anything but SUCCESS carries a remark."""
+
+    SUCCESS = 0
+    SYSTEM_ERROR = 1
+    SYSTEM_BUSY = 2
+    REQUEST_CODE_NOT_SUPPORTED = 3
+    TRANSACTION_FAILED = 4
+    FLUSH_DISK_TIMEOUT = 10
+    SLAVE_NOT_AVAILABLE = 11
+    FLUSH_SLAVE_TIMEOUT = 12
+    MESSAGE_ILLEGAL = 13
+    SERVICE_NOT_AVAILABLE = 14
+    VERSION_NOT_SUPPORTED = 15
+    NO_PERMISSION = 16
+    TOPIC_NOT_EXIST = 17
+    TOPIC_EXIST_ALREADY = 18
+    PULL_NOT_FOUND = 19
+    PULL_RETRY_IMMEDIATELY = 20
+    PULL_OFFSET_MOVED = 21
+    QUERY_NOT_FOUND = 22
+    SUBSCRIPTION_PARSE_FAILED = 23
+    SUBSCRIPTION_NOT_EXIST = 24
+    SUBSCRIPTION_NOT_LATEST = 25
+    SUBSCRIPTION_GROUP_NOT_EXIST = 26
+    FILTER_DATA_NOT_EXIST = 27
+    FILTER_DATA_NOT_LATEST = 28
+    INVALID_PARAMETER = 29
+    TRANSACTION_SHOULD_COMMIT = 200
+    TRANSACTION_SHOULD_ROLLBACK = 201
+    TRANSACTION_STATE_UNKNOW = 202
+    TRANSACTION_STATE_GROUP_WRONG = 203
+    NO_BUYER_ID = 204
+    NOT_IN_CURRENT_UNIT = 205
+    CONSUMER_NOT_ONLINE = 206
+    CONSUME_MSG_TIMEOUT = 207
+    NO_MESSAGE = 208
+    POLLING_FULL = 209
+    POLLING_TIMEOUT = 210
+    BROKER_NOT_EXIST = 211
+    BROKER_DISPATCH_NOT_COMPLETE = 212
+    BROADCAST_CONSUMPTION = 213
+    FLOW_CONTROL = 215
+    NOT_LEADER_FOR_QUEUE = 501
+    ILLEGAL_OPERATION = 604
+    GO_AWAY = 1500
+
+
+def code_name(code: int) -> str:
+    """For logs and metrics: the request code's name, or its number when we don't know it."""
+    return _REQUEST_NAMES.get(code, str(code))
+
+
+_REQUEST_NAMES: dict[int, str] = {int(member): member.name for member in RequestCode}

@@ -1,0 +1,122 @@
+"""REGISTER_BROKER's body in its three forms.
+
+* RegisterBrokerBody JSON: `{"topicConfigSerializeWrapper":{...},"filterServerList":[]}`;
+* peers before V3_0_11 send the topic table alone: `{"topicConfigTable":{},"dataVersion":{}}`;
+* compressed: zlib of int32 size + DataVersion JSON; int32 topic count; per topic int32 size + text
+  `name read write perm filterType [attributesJson]`; int32 size + filter server JSON; more after it is ignored.
+"""
+
+import struct
+import zlib
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+from tandemq.codec import fastjson
+from tandemq.codec.bodies import (
+    data_version_of,
+    load_object,
+    object_of,
+    text_map_of,
+    texts_of,
+    topic_table_json,
+    topic_table_of,
+)
+from tandemq.errors import MalformedBody
+from tandemq.model.topic import DataVersion, TopicConfig
+
+WRAPPED_SINCE = 37
+"""V3_0_11: the first version whose body is a RegisterBrokerBody."""
+
+INFLATED_SIZE_MAX = 64 * 1024 * 1024
+"""About 500,000 topics; a stream that inflates beyond it is an attack."""
+
+_INT32 = struct.Struct(">i")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Registration:
+    """The topics a broker offers, as of a version of its table."""
+
+    topics: dict[str, TopicConfig]
+    version: DataVersion
+    filter_servers: tuple[str, ...] = ()
+
+
+def body_crc(body: bytes | memoryview) -> int:
+    """What the header's bodyCrc32 holds."""
+    return zlib.crc32(body) & 0x7FFFFFFF
+
+
+def encode_registration(topics: Iterable[TopicConfig], version: DataVersion) -> bytes:
+    """The JSON form, which every name server since 3.0.11 reads."""
+    return fastjson.dumps({"filterServerList": [], "topicConfigSerializeWrapper": topic_table_json(topics, version)})
+
+
+def decode_registration(body: bytes | memoryview, *, compressed: bool, peer_version: int) -> Registration:
+    """MalformedBody when it is none of the forms."""
+    if compressed:
+        return _decode_compressed(body)
+    found = load_object(body, "registerBrokerBody")
+    if peer_version < WRAPPED_SINCE:
+        topics, version = topic_table_of(found)
+        return Registration(topics=topics, version=version)
+    topics, version = topic_table_of(found.get("topicConfigSerializeWrapper"))
+    servers = texts_of(found.get("filterServerList"), "filterServerList")
+    return Registration(topics=topics, version=version, filter_servers=servers)
+
+
+def _decode_compressed(body: bytes | memoryview) -> Registration:
+    reader = _Reader(_inflate(body))
+    version = data_version_of(fastjson.loads(reader.block("dataVersion")))
+    topics = {}
+    for _ in range(reader.count("topic count")):
+        topic = _topic_of(reader.block("topic").decode("utf-8", "replace"))
+        topics[topic.name] = topic
+    servers = texts_of(fastjson.loads(reader.block("filterServerList")), "filterServerList")
+    return Registration(topics=topics, version=version, filter_servers=servers)
+
+
+def _inflate(body: bytes | memoryview) -> bytes:
+    inflater = zlib.decompressobj()
+    try:
+        data = inflater.decompress(body, INFLATED_SIZE_MAX)
+    except zlib.error as error:
+        raise MalformedBody(f"compressed registration: {error}") from None
+    if inflater.unconsumed_tail or not inflater.eof:
+        raise MalformedBody(f"compressed registration is cut or inflates beyond {INFLATED_SIZE_MAX} bytes")
+    return data
+
+
+class _Reader:
+    """Length-prefixed blocks, one after the other."""
+
+    def __init__(self, data: bytes) -> None:
+        self._data = data
+        self._position = 0
+
+    def count(self, what: str) -> int:
+        if self._position + 4 > len(self._data):
+            raise MalformedBody(f"compressed registration ends before {what}")
+        (value,) = _INT32.unpack_from(self._data, self._position)
+        self._position += 4
+        if not 0 <= value <= len(self._data) - self._position:
+            raise MalformedBody(f"compressed registration: {what}={value} in the {len(self._data)} bytes there are")
+        return int(value)
+
+    def block(self, what: str) -> bytes:
+        size = self.count(what)
+        self._position += size
+        return self._data[self._position - size : self._position]
+
+
+def _topic_of(text: str) -> TopicConfig:
+    name, *rest = text.split(" ", 5)
+    try:
+        read, write, perm = (int(number) for number in rest[:3])
+    except ValueError:
+        raise MalformedBody(f"compressed registration: topic {text[:80]!r}: name read write perm expected") from None
+    attributes = text_map_of(object_of(fastjson.loads(rest[4]), "attributes"), "attributes") if len(rest) > 4 else {}
+    filter_type = rest[3] if len(rest) > 3 else "SINGLE_TAG"
+    return TopicConfig(
+        name=name, read_queues=read, write_queues=write, perm=perm, filter_type=filter_type, attributes=attributes
+    )

@@ -1,0 +1,143 @@
+"""The ext fields of a send, decoded in one pass: the hot path of the broker.
+
+SEND_MESSAGE and SEND_REPLY_MESSAGE carry the long names, their V2 forms and SEND_BATCH_MESSAGE one letter each (a..n).
+`decode_send_request` reads the whole JSON header straight into a struct, without an ext dict. What it refuses (numbers
+where text is due, null, binary headers) goes through the general decoder and `send_header_of`.
+"""
+
+from typing import Any
+
+import msgspec
+
+from tandemq.codec import header_binary, header_json
+from tandemq.codec.bodies import bool_of, int_of
+from tandemq.codec.codes import RequestCode
+from tandemq.codec.frame import JSON
+from tandemq.errors import MalformedBody, MalformedHeader
+
+SHORT_NAMES = {
+    "producerGroup": "a", "topic": "b", "defaultTopic": "c", "defaultTopicQueueNums": "d", "queueId": "e",
+    "sysFlag": "f", "bornTimestamp": "g", "flag": "h", "properties": "i", "reconsumeTimes": "j", "unitMode": "k",
+    "maxReconsumeTimes": "l", "batch": "m", "bname": "n",
+}  # fmt: skip
+"""Long name -> the letter of the V2 header."""
+
+SHORT_CODES = frozenset(
+    (RequestCode.SEND_MESSAGE_V2, RequestCode.SEND_BATCH_MESSAGE, RequestCode.SEND_REPLY_MESSAGE_V2)
+)
+LONG_CODES = frozenset((RequestCode.SEND_MESSAGE, RequestCode.SEND_REPLY_MESSAGE))
+
+
+class SendHeader(msgspec.Struct, gc=False):
+    """A send's ext fields by their long names; `version` is that of the sender, from the command header."""
+
+    producerGroup: str
+    topic: str
+    defaultTopic: str
+    defaultTopicQueueNums: int
+    queueId: int
+    sysFlag: int
+    bornTimestamp: int
+    flag: int
+    properties: str = ""
+    reconsumeTimes: int = 0
+    unitMode: bool = False
+    maxReconsumeTimes: int | None = None
+    batch: bool = False
+    bname: str = ""
+    version: int = 0
+
+
+class _LongRequest(msgspec.Struct, gc=False):
+    code: int
+    extFields: SendHeader  # noqa: N815
+    opaque: int = 0
+    flag: int = 0
+    version: int = 0
+
+
+def _short_request() -> Any:
+    """The request with the one-letter names; built, because a subclass does not rename the fields it inherits."""
+    fields = [
+        (f.name, f.type, f.default) if f.default is not msgspec.NODEFAULT else (f.name, f.type)
+        for f in msgspec.structs.fields(SendHeader)
+    ]
+    short = msgspec.defstruct("ShortSendHeader", fields, bases=(SendHeader,), rename=SHORT_NAMES, gc=False)
+    return msgspec.defstruct("ShortRequest", [("extFields", short)], bases=(_LongRequest,), gc=False)
+
+
+# Not strict: "4" is read as 4, "true" and "1" as true.
+_decode_long = msgspec.json.Decoder(_LongRequest, strict=False).decode
+_decode_short = msgspec.json.Decoder(_short_request(), strict=False).decode
+
+
+def decode_send_request(header: bytes, code: int) -> tuple[int, int, SendHeader]:
+    """(opaque, flag, send header) of a JSON header known to be of `code`."""
+    try:
+        found = _decode_short(header) if code in SHORT_CODES else _decode_long(header)
+    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
+        _, _, version, opaque, flag, _, ext = header_json.decode(header)
+        return opaque, flag, send_header_of(ext, code, version)
+    send = found.extFields
+    send.version = found.version
+    return found.opaque, found.flag, send
+
+
+def decode_send(header: bytes, code: int, encoding: int = JSON) -> SendHeader:
+    """The send header alone. MalformedHeader when a required field is missing or no number."""
+    if encoding == JSON:
+        return decode_send_request(header, code)[2]
+    _, _, version, _, _, _, ext = header_binary.decode(header)
+    return send_header_of(ext, code, version)
+
+
+def send_header_of(ext: dict[str, str], code: int, version: int) -> SendHeader:
+    """From an ext dict, e.g. of a binary header."""
+    found = {long: ext.get(short) for long, short in SHORT_NAMES.items()} if code in SHORT_CODES else ext
+    required = ("producerGroup", "topic", "defaultTopic", "defaultTopicQueueNums", "queueId", "sysFlag")
+    for name in (*required, "bornTimestamp", "flag"):
+        if found.get(name) is None:
+            raise MalformedHeader(f"send without {name}")
+    try:
+        return SendHeader(
+            producerGroup=found["producerGroup"] or "",
+            topic=found["topic"] or "",
+            defaultTopic=found["defaultTopic"] or "",
+            defaultTopicQueueNums=int_of(found, "defaultTopicQueueNums"),
+            queueId=int_of(found, "queueId"),
+            sysFlag=int_of(found, "sysFlag"),
+            bornTimestamp=int_of(found, "bornTimestamp"),
+            flag=int_of(found, "flag"),
+            properties=found.get("properties") or "",
+            reconsumeTimes=int_of(found, "reconsumeTimes"),
+            unitMode=bool_of(found, "unitMode"),
+            maxReconsumeTimes=int_of(found, "maxReconsumeTimes") if found.get("maxReconsumeTimes") else None,
+            batch=bool_of(found, "batch"),
+            bname=found.get("bname") or "",
+            version=version,
+        )
+    except MalformedBody as error:
+        raise MalformedHeader(str(error)) from None
+
+
+def send_ext(send: SendHeader, *, short: bool) -> dict[str, str]:
+    """The ext fields to write for a send (client side)."""
+    found = {
+        "producerGroup": send.producerGroup,
+        "topic": send.topic,
+        "defaultTopic": send.defaultTopic,
+        "defaultTopicQueueNums": str(send.defaultTopicQueueNums),
+        "queueId": str(send.queueId),
+        "sysFlag": str(send.sysFlag),
+        "bornTimestamp": str(send.bornTimestamp),
+        "flag": str(send.flag),
+        "properties": send.properties,
+        "reconsumeTimes": str(send.reconsumeTimes),
+        "unitMode": "true" if send.unitMode else "false",
+        "batch": "true" if send.batch else "false",
+    }
+    if send.maxReconsumeTimes is not None:
+        found["maxReconsumeTimes"] = str(send.maxReconsumeTimes)
+    if send.bname:
+        found["bname"] = send.bname
+    return {SHORT_NAMES[name]: value for name, value in found.items()} if short else found
