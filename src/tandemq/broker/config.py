@@ -1,4 +1,4 @@
-"""What an operator may set about a broker, with RocketMQ's property names (BrokerConfig, and brokerRole of MessageStoreConfig)."""
+"""What an operator may set about a broker, with RocketMQ's property names."""
 
 import socket
 from dataclasses import dataclass
@@ -281,7 +281,8 @@ class BrokerConfig:
             raise ConfigError(f"brokerName: {problem.replace('group', 'broker')}")
         if (self.role is BrokerRole.SLAVE) != (self.broker_id > 0):
             raise ConfigError(
-                f"brokerRole={self.role.value} with brokerId={self.broker_id}: a master has brokerId 0, a SLAVE a higher one"
+                f"brokerRole={self.role.value} with brokerId={self.broker_id}: "
+                "a master has brokerId 0, a SLAVE a higher one"
             )
 
     @property

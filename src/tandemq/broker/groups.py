@@ -137,20 +137,20 @@ class GroupTable:
     def snapshot(self) -> dict[str, Any]:
         """The shape of subscriptionGroup.json and of GET_ALL_SUBSCRIPTIONGROUP_CONFIG."""
         return {
-            "dataVersion": bodies.data_version_to_json(self.version),
+            "dataVersion": bodies.data_version_json(self.version),
             "forbiddenTable": {group: dict(topics) for group, topics in self._forbidden.items()},
-            "subscriptionGroupTable": {name: bodies.group_to_json(c) for name, c in self._configs.items()},
+            "subscriptionGroupTable": {name: bodies.group_config_json(c) for name, c in self._configs.items()},
         }
 
     def load(self, snapshot: Mapping[str, Any]) -> None:
         """Takes over a snapshot read from subscriptionGroup.json."""
         table = snapshot.get("subscriptionGroupTable") or {}
-        loaded = [bodies.group_from_json(value, name) for name, value in table.items()]
+        loaded = [bodies.group_config_of(value, name) for name, value in table.items()]
         self._configs.update((c.name, c) for c in loaded if group_name_problem(c.name) is None)
         forbidden = snapshot.get("forbiddenTable") or {}
         self._forbidden = {group: {t: int(m) for t, m in topics.items()} for group, topics in forbidden.items()}
         if snapshot.get("dataVersion"):
-            self.version = bodies.data_version_from_json(snapshot["dataVersion"])
+            self.version = bodies.data_version_of(snapshot["dataVersion"])
 
     def _bump(self, names: Iterable[str]) -> None:
         self.version = self.version.next(self._wall_ms(), self.state_version)

@@ -1,8 +1,8 @@
 """Who is connected: producers and consumers by group, as their heartbeats tell.
 
-A member is a connection; the same connection with another client id replaces it. Pure: connections are only compared and
-handed back, `now` (monotonic seconds) is an argument. Methods that change a consumer group return whether its members or
-subscriptions changed, and the caller tells the group (NOTIFY_CONSUMER_IDS_CHANGED).
+A member is a connection; the same connection with another client id replaces it. Pure: connections are only compared
+and handed back, `now` (monotonic seconds) is an argument. Methods that change a consumer group return whether its
+members or subscriptions changed, and the caller tells the group (NOTIFY_CONSUMER_IDS_CHANGED).
 """
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
@@ -158,7 +158,7 @@ class Members:
         return changed
 
     def expire(self, now: float, age_max: float) -> tuple[set[str], set[Connection]]:
-        """Members without heartbeat for longer than `age_max` seconds go: (changed consumer groups, their connections)."""
+        """Members silent for longer than `age_max` seconds go: (changed consumer groups, connections left empty)."""
         changed, stale = set(), set()
         for group, connection in list(self._older(lambda m: now - m.seen > age_max, self._consumer_members())):
             self.unregister_consumer(group, connection)

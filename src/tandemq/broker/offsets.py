@@ -1,8 +1,8 @@
 """How far each group has consumed each queue, and resets that wait for the group's next pull.
 
-Pure but for `wall_ms`. A commit is a dictionary write; the broker saves the snapshot every few seconds and at the end, as
-upstream does. A lower offset overwrites a higher one (upstream's rule: consumers rewind on purpose); negative ones are
-ignored, because ali-ons sends -1 for "unknown".
+Pure but for `wall_ms`. A commit is a dictionary write; the broker saves the snapshot every few seconds and at the end,
+as upstream does. A lower offset overwrites a higher one (upstream's rule: consumers rewind on purpose); negative ones
+are ignored, because ali-ons sends -1 for "unknown".
 """
 
 from collections.abc import Callable, Mapping
@@ -105,14 +105,14 @@ class OffsetTable:
     def snapshot(self) -> dict[str, Any]:
         """The shape of consumerOffset.json and of GET_ALL_CONSUMER_OFFSET; write it with unquoted integer keys."""
         return {
-            "dataVersion": bodies.data_version_to_json(self.version),
+            "dataVersion": bodies.data_version_json(self.version),
             "offsetTable": {f"{topic}@{group}": dict(queues) for (topic, group), queues in self._by_key.items()},
         }
 
     def load(self, snapshot: Mapping[str, Any]) -> None:
         self._by_key = _parsed(snapshot.get("offsetTable") or {})
         if snapshot.get("dataVersion"):
-            self.version = bodies.data_version_from_json(snapshot["dataVersion"])
+            self.version = bodies.data_version_of(snapshot["dataVersion"])
 
     def _remove(self, matches: Callable[[tuple[str, str]], bool]) -> None:
         for table in (self._by_key, self._resets):

@@ -1,6 +1,6 @@
 """What a group wants of a topic: an expression, and the test it makes of a consume queue entry.
 
-The codes are always computed from the expression text: C++ clients send wrong ones in their heartbeats (atoi of the tag).
+The codes are always computed from the expression text: C++ clients send wrong ones in their heartbeats (atoi of tags).
 A tag filter only narrows by hash; clients compare the text again.
 """
 

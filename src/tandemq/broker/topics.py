@@ -1,7 +1,7 @@
 """The topics of a broker: configuration by name, the rule of auto-creation, and the version that slaves compare.
 
-Pure but for the `wall_ms` given at construction. Every change calls `on_change(names)`: the broker saves the snapshot and
-registers with the name servers there. Names are checked by the one grammar of `model.topic` before they are kept.
+Pure but for the `wall_ms` given at construction. Every change calls `on_change(names)`: the broker saves the snapshot
+and registers with the name servers there. Names are checked by the one grammar of `model.topic` before they are kept.
 """
 
 import dataclasses
@@ -163,18 +163,18 @@ class TopicTable:
     def snapshot(self) -> dict[str, Any]:
         """The shape of topics.json and, with mapping fields added, of GET_ALL_TOPIC_CONFIG."""
         return {
-            "dataVersion": bodies.data_version_to_json(self.version),
-            "topicConfigTable": {name: bodies.topic_to_json(c) for name, c in self._configs.items()},
+            "dataVersion": bodies.data_version_json(self.version),
+            "topicConfigTable": {name: bodies.topic_config_json(c) for name, c in self._configs.items()},
         }
 
     def load(self, snapshot: Mapping[str, Any]) -> None:
         """Takes over a snapshot read from topics.json; names that break the grammar are dropped."""
         loaded = [
-            bodies.topic_from_json(value, name) for name, value in (snapshot.get("topicConfigTable") or {}).items()
+            bodies.topic_config_of(value, name) for name, value in (snapshot.get("topicConfigTable") or {}).items()
         ]
         self._configs.update((c.name, c) for c in loaded if topic_name_problem(c.name) is None)
         if snapshot.get("dataVersion"):
-            self.version = bodies.data_version_from_json(snapshot["dataVersion"])
+            self.version = bodies.data_version_of(snapshot["dataVersion"])
 
     def _check(self, config: TopicConfig) -> None:
         if (problem := topic_name_problem(config.name)) is not None:

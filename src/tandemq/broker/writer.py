@@ -3,8 +3,8 @@
     append ──▶ (end of this loop turn) dispatch to the queues, wake parked pulls, ask for one flush
        └─────▶ AckQueue: local flush and copies, together, under one deadline ──▶ done(status, reason)
 
-A level that an append alone satisfies never enters the queue: the caller answers in the same turn, with no future. Flushes
-are asked for once per loop turn, not per message: whatever was appended in the turn shares one fdatasync (group commit).
+A level that an append alone satisfies never enters the queue: the caller answers in the same turn, with no future.
+Flushes are asked for once per loop turn, not per message: what was appended in the turn shares one fdatasync.
 
 All of it runs on the loop that owns the store.
 """
@@ -16,7 +16,7 @@ from typing import NamedTuple
 from tandemq.clock import Clock
 from tandemq.codec.codes import ResponseCode
 from tandemq.codec.envelope import delay_level, to_schedule
-from tandemq.errors import ReplyError, StoreError
+from tandemq.errors import ReplyError
 from tandemq.model.message import ACK_COPIES, TRANSACTION_COMMIT, TRANSACTION_MASK, WAIT, encode_properties
 from tandemq.model.topic import TopicConfig
 from tandemq.replication.acks import AckLevel, AckQueue, PutStatus, parse_level
@@ -45,8 +45,8 @@ class PutResult(NamedTuple):
 
     @property
     def is_stored(self) -> bool:
-        """It is in the log, whatever its copies; every status of `PutStatus` means at least that."""
-        return True
+        """It is in the log, whatever its copies."""
+        return self.status is not PutStatus.SERVICE_NOT_AVAILABLE
 
 
 class MessageWriter:
@@ -171,7 +171,7 @@ class MessageWriter:
             )
 
     def level_of(self, topic: TopicConfig | None, properties: Mapping[str, str] | None = None) -> AckLevel | None:
-        """The level that message or topic ask for, None for the broker's own; ValueError for a text that is none."""
+        """The level that message or topic ask for, None for the broker's own; ConfigError for a text that is none."""
         text = properties.get(ACK_COPIES) if properties else None
         if text is None and topic is not None and topic.attributes:
             text = topic.attributes.get(TOPIC_COPIES)
@@ -180,7 +180,7 @@ class MessageWriter:
     def parsed_level(self, text: str) -> AckLevel:
         level = self._levels.get(text)
         if level is None:
-            level = parse_level(text)
+            level = parse_level(text.replace("+disk", ":durable"))
             if len(self._levels) < 64:
                 self._levels[text] = level
         return level
@@ -201,7 +201,7 @@ class MessageWriter:
         level: AckLevel | None = None,
         schedule: bool = True,
     ) -> PutResult:
-        """For services: appends and waits. A DELAY property sends it to the schedule topic unless `schedule` is False."""
+        """For services: appends and waits. DELAY sends it to the schedule topic unless `schedule` is False."""
         loop = self._loop
         waiter: asyncio.Future[tuple[PutStatus, str]] = loop.create_future()
 
@@ -266,7 +266,7 @@ class MessageWriter:
         return appended
 
     def schedule_dispatch(self) -> None:
-        """Something may have become readable (an append, a flush, a higher confirmed offset): look at the turn's end."""
+        """Something may have become readable (append, flush, higher confirmed offset): look at the turn's end."""
         if not self._tick_scheduled:
             self._tick_scheduled = True
             self._loop.call_soon(self._tick)
@@ -274,7 +274,7 @@ class MessageWriter:
     def stop(self, reason: str) -> None:
         """No more writes; what waits fails with the reason."""
         self.refusal = WriteRefused(reason)
-        self._acks.fail_all(PutStatus.FLUSH_SLAVE_TIMEOUT, reason)
+        self._acks.fail_all(PutStatus.SERVICE_NOT_AVAILABLE, reason)
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None
@@ -294,9 +294,9 @@ class MessageWriter:
 
     def _on_flushed(self, error: Exception | None) -> None:
         if error is not None:
-            self._acks.fail_all(PutStatus.FLUSH_DISK_TIMEOUT, f"the disk refused the flush: {error}")
-            if isinstance(error, StoreError):
-                self.refusal = WriteRefused(f"the log can't be written any more: {error}")
+            # What the disk holds is unknown now: nothing that waits may be acknowledged, nothing more is taken.
+            self._acks.fail_all(PutStatus.SERVICE_NOT_AVAILABLE, f"the disk refused the flush: {error}")
+            self.refusal = WriteRefused(f"the log can't be written any more: {error}")
             return
         self._acks.flushed(self._store.flushed)
         # With SYNC_FLUSH readers stop at the flushed offset, so a flush makes messages readable.

@@ -1,0 +1,126 @@
+"""Pulls that found nothing and wait for a message or for their deadline. Pure: `now` is monotonic seconds.
+
+A parked pull is under its queue; an arrival there takes it out and it is run again by whoever parked it. When its
+filter lets nothing through it goes back, with the offset advanced past what was examined, so that nothing is looked at
+twice. Deadlines are a heap with lazy deletion, rebuilt when more than half of it is dead, so it stays within twice the
+number of parked pulls.
+"""
+
+import heapq
+from collections.abc import Iterable
+from typing import Generic, TypeVar
+
+Queue = tuple[str, int]
+T = TypeVar("T")
+
+
+class ParkedPull(Generic[T]):
+    """One waiting request; `request` is whatever its owner needs to run it again."""
+
+    __slots__ = ("deadline", "is_parked", "is_timed", "owner", "queue", "request")
+
+    def __init__(self, queue: Queue, owner: object, deadline: float, request: T) -> None:
+        self.queue = queue
+        self.owner = owner
+        """The connection it came from: when that closes, the pull goes."""
+        self.deadline = deadline
+        self.request = request
+        self.is_parked = False
+        self.is_timed = False
+        """It is in the heap of deadlines, perhaps as a dead entry: one that is parked again is not pushed twice."""
+
+    def __lt__(self, other: "ParkedPull[T]") -> bool:
+        return self.deadline < other.deadline
+
+
+class ParkedPulls(Generic[T]):
+    """Every waiting pull of a broker, by queue, by connection and by deadline."""
+
+    def __init__(self, parked_max: int) -> None:
+        self.parked_max = parked_max
+        self._by_queue: dict[Queue, list[ParkedPull[T]]] = {}
+        self._by_owner: dict[object, set[ParkedPull[T]]] = {}
+        self._deadlines: list[ParkedPull[T]] = []
+        self._count = 0
+
+    def __len__(self) -> int:
+        return self._count
+
+    def park(self, pull: ParkedPull[T]) -> bool:
+        """False when there is no room: answer it now."""
+        if self._count >= self.parked_max:
+            return False
+        pull.is_parked = True
+        self._count += 1
+        self._by_queue.setdefault(pull.queue, []).append(pull)
+        self._by_owner.setdefault(pull.owner, set()).add(pull)
+        if not pull.is_timed:
+            pull.is_timed = True
+            heapq.heappush(self._deadlines, pull)
+            if len(self._deadlines) > 2 * self._count + 64:
+                self._rebuild_deadlines()
+        return True
+
+    def take(self, queues: Iterable[Queue]) -> list[ParkedPull[T]]:
+        """Takes out the pulls of queues that got messages, oldest first within a queue."""
+        taken: list[ParkedPull[T]] = []
+        for queue in queues:
+            waiting = self._by_queue.pop(queue, None)
+            if waiting is not None:
+                for pull in waiting:
+                    self._leave(pull)
+                taken += waiting
+        return taken
+
+    def take_all(self) -> list[ParkedPull[T]]:
+        """Takes out everything: the broker stops, or its role changed."""
+        return self.take(list(self._by_queue))
+
+    def expire(self, now: float) -> list[ParkedPull[T]]:
+        """Takes out the pulls whose deadline is not after `now`."""
+        due = []
+        while self._deadlines and (not self._deadlines[0].is_parked or self._deadlines[0].deadline <= now):
+            pull = self._pop_deadline()
+            if pull.is_parked:
+                self._remove(pull)
+                due.append(pull)
+        return due
+
+    def drop_owner(self, owner: object) -> int:
+        """A connection closed: its pulls go without an answer. Returns how many."""
+        pulls = list(self._by_owner.get(owner, ()))
+        for pull in pulls:
+            self._remove(pull)
+        return len(pulls)
+
+    @property
+    def next_deadline(self) -> float | None:
+        while self._deadlines and not self._deadlines[0].is_parked:
+            self._pop_deadline()
+        return self._deadlines[0].deadline if self._deadlines else None
+
+    def _pop_deadline(self) -> ParkedPull[T]:
+        pull = heapq.heappop(self._deadlines)
+        pull.is_timed = False
+        return pull
+
+    def _rebuild_deadlines(self) -> None:
+        for pull in self._deadlines:
+            pull.is_timed = pull.is_parked
+        self._deadlines = [pull for pull in self._deadlines if pull.is_timed]
+        heapq.heapify(self._deadlines)
+
+    def _remove(self, pull: ParkedPull[T]) -> None:
+        waiting = self._by_queue[pull.queue]
+        waiting.remove(pull)
+        if not waiting:
+            del self._by_queue[pull.queue]
+        self._leave(pull)
+
+    def _leave(self, pull: ParkedPull[T]) -> None:
+        pull.is_parked = False
+        self._count -= 1
+        pulls = self._by_owner[pull.owner]
+        pulls.discard(pull)
+        if not pulls:
+            del self._by_owner[pull.owner]

@@ -1,0 +1,92 @@
+"""Where errors meet the wire: exception -> (response code, remark); and how ext fields are read from a request.
+
+A field that is missing or no number is answered SYSTEM_ERROR, as upstream's null pointer is, but the remark names it.
+"""
+
+import logging
+import struct
+from collections.abc import Mapping
+
+from tandemq.codec.codes import ResponseCode
+from tandemq.errors import (
+    CodecError,
+    ConfigError,
+    ConnectionLost,
+    CorruptRecord,
+    DiskFull,
+    LogPoisoned,
+    OffsetOutOfRange,
+    ReplicationError,
+    ReplyError,
+    RequestTimeout,
+    StoreError,
+    TandemError,
+)
+from tandemq.replication.acks import PutStatus
+
+log = logging.getLogger(__name__)
+
+# The first match counts, so the special ones come first.
+_CODES: tuple[tuple[type[TandemError], ResponseCode], ...] = (
+    (DiskFull, ResponseCode.SERVICE_NOT_AVAILABLE),
+    (LogPoisoned, ResponseCode.SERVICE_NOT_AVAILABLE),
+    (OffsetOutOfRange, ResponseCode.SYSTEM_ERROR),
+    (StoreError, ResponseCode.SYSTEM_ERROR),
+    (CorruptRecord, ResponseCode.MESSAGE_ILLEGAL),
+    (CodecError, ResponseCode.SYSTEM_ERROR),
+    (ConfigError, ResponseCode.INVALID_PARAMETER),
+    (ReplicationError, ResponseCode.SLAVE_NOT_AVAILABLE),
+    (ConnectionLost, ResponseCode.SYSTEM_ERROR),
+    (RequestTimeout, ResponseCode.SYSTEM_ERROR),
+)
+
+STATUS_CODES: Mapping[PutStatus, ResponseCode] = {
+    PutStatus.PUT_OK: ResponseCode.SUCCESS,
+    PutStatus.FLUSH_DISK_TIMEOUT: ResponseCode.FLUSH_DISK_TIMEOUT,
+    PutStatus.FLUSH_SLAVE_TIMEOUT: ResponseCode.FLUSH_SLAVE_TIMEOUT,
+    PutStatus.SLAVE_NOT_AVAILABLE: ResponseCode.SLAVE_NOT_AVAILABLE,
+    PutStatus.SERVICE_NOT_AVAILABLE: ResponseCode.SERVICE_NOT_AVAILABLE,
+}
+
+
+def reply_of(error: BaseException) -> tuple[int, str]:
+    """(response code, remark) for an exception that came out of a handler."""
+    if isinstance(error, ReplyError):
+        return error.code, error.remark
+    for kind, code in _CODES:
+        if isinstance(error, kind):
+            return code, str(error)
+    if isinstance(error, (ValueError, struct.error, OverflowError)):
+        return ResponseCode.SYSTEM_ERROR, f"{type(error).__name__}: {error}"
+    if not isinstance(error, TandemError):
+        log.error("a handler failed", exc_info=error)
+    return ResponseCode.SYSTEM_ERROR, f"{type(error).__name__}: {error}"
+
+
+def text_field(ext: Mapping[str, str], name: str) -> str:
+    """A field that must be there and not be empty."""
+    if not (value := ext.get(name)):
+        raise ReplyError(ResponseCode.SYSTEM_ERROR, f"the request has no {name}")
+    return value
+
+
+def int_field(ext: Mapping[str, str], name: str, default: int | None = None) -> int:
+    """A whole number of at most 64 bits; required without a default."""
+    value = ext.get(name)
+    if value is None or value == "":
+        if default is None:
+            raise ReplyError(ResponseCode.SYSTEM_ERROR, f"the request has no {name}")
+        return default
+    try:
+        number = int(value)
+    except ValueError:
+        raise ReplyError(ResponseCode.SYSTEM_ERROR, f"{name}={value[:40]!r} is no whole number") from None
+    if not -(2**63) <= number < 2**63:
+        raise ReplyError(ResponseCode.SYSTEM_ERROR, f"{name}={value[:40]!r} does not fit in 64 bits")
+    return number
+
+
+def bool_field(ext: Mapping[str, str], name: str, default: bool = False) -> bool:
+    """`true` and, for the C++ client, `1`."""
+    value = ext.get(name)
+    return default if not value else value.lower() in ("true", "1")
