@@ -1,0 +1,198 @@
+"""The pull loop of one queue: asks, waits at the broker, hands over what came; used by push and pull consumers.
+
+One pull is outstanding at a time. It goes to the member the broker suggested last; when that one can't be reached, to
+another one of its group, so that consumption goes on from a slave while the master is away. It pauses while the
+queue's cache is full and ends when the queue is dropped.
+"""
+
+import asyncio
+import logging
+from collections.abc import Callable
+
+from tandemq.client.broker_api import PullResult
+from tandemq.client.message import ReceivedMessage, decode_messages
+from tandemq.client.offsets import OffsetStore
+from tandemq.client.process_queue import ProcessQueue
+from tandemq.client.routes import Target
+from tandemq.client.session import Session
+from tandemq.codec.codes import ResponseCode
+from tandemq.codec.heartbeat import Subscription
+from tandemq.errors import ClientError, CodecError, NoRoute, RemotingError, ReplyError
+from tandemq.model.route import MASTER_ID
+from tandemq.model.topic import QueueRef
+
+log = logging.getLogger("tandemq.client")
+
+IDLE_BOUNCE_S = 0.2
+"""Pause after "try again at once" that made no progress: a 5.x slave answers so for ever when its master is gone."""
+FLOW_CONTROL_PAUSE_S = 0.02
+
+
+class QueueFetcher:
+    """See the module's text. `deliver` gets each non-empty batch; `moved` the offset when ours is out of range."""
+
+    def __init__(
+        self,
+        session: Session,
+        group: str,
+        queue: QueueRef,
+        state: ProcessQueue,
+        subscription: Subscription,
+        *,
+        offsets: OffsetStore | None,
+        deliver: Callable[[list[ReceivedMessage]], None],
+        moved: Callable[[int], None],
+        ready: Callable[[], bool] = lambda: True,
+        span_limited: bool = True,
+    ) -> None:
+        self._session = session
+        self._group = group
+        self._queue = queue
+        self._state = state
+        self._subscription = subscription
+        self._tags = frozenset(subscription.tags)
+        self._asked: Target | None = None
+        self._offsets = offsets
+        self._deliver = deliver
+        self._moved = moved
+        self._ready = ready
+        self._span_max = session.config.span_max if span_limited else None
+        self.wake = asyncio.Event()
+        """Set by the owner when room, a lock or a resume may let the next pull go."""
+
+    async def run(self) -> None:
+        state = self._state
+        while not state.dropped:
+            state.last_pull = self._session.clock.monotonic()
+            if not self._may_pull():
+                await self._wait_for_wake()
+                continue
+            pause = 0.0
+            try:
+                pause = self._take(await self._pull())
+            except (RemotingError, NoRoute) as error:
+                pause = await self._unreachable(error)
+            except ReplyError as error:
+                pause = self._refused(error)
+            except (CodecError, ClientError) as error:
+                log.error("pull of %s at %d: %s", self._queue, state.next_offset, error)
+                pause = self._session.config.pull_error_delay_ms / 1000
+            if pause:
+                await asyncio.sleep(pause)
+
+    def _may_pull(self) -> bool:
+        config = self._session.config
+        state = self._state
+        if state.paused or not self._ready():
+            return False
+        return state.full(config.queue_cache_max, config.queue_cache_bytes_max << 20, self._span_max) is None
+
+    async def _wait_for_wake(self) -> None:
+        self.wake.clear()
+        if self._may_pull():
+            return
+        try:
+            async with asyncio.timeout(1.0):
+                await self.wake.wait()
+        except TimeoutError:
+            pass  # a look round: locks expire without an event
+
+    async def _pull(self) -> PullResult:
+        target = await self._target()
+        config = self._session.config
+        commit = self._offsets.current(self._queue) if self._offsets and target.broker_id == MASTER_ID else None
+        self._asked = target
+        return await self._session.api.pull(
+            target.address,
+            self._group,
+            self._queue,
+            self._state.next_offset,
+            count_max=config.pull_batch_size,
+            subscription=self._subscription,
+            commit_offset=commit or None,
+            suspend_ms=config.pull_suspend_ms,
+            timeout_ms=config.pull_timeout_ms,
+        )
+
+    async def _target(self) -> Target:
+        """The best member that was not unreachable a moment ago; any if all were."""
+        name = self._queue.broker_name
+        targets = self._session.routes.readers(name, self._state.suggested_broker_id)
+        if not targets:
+            await self._session.route(self._queue.topic, refresh=True)
+            targets = self._session.routes.readers(name, self._state.suggested_broker_id)
+        if not targets:
+            raise NoRoute(f"broker {name!r} is not in the route of {self._queue.topic!r}")
+        return next((t for t in targets if self._session.reachable(t.address)), targets[0])
+
+    def _take(self, result: PullResult) -> float:
+        """Uses an answer; gives the pause before the next pull."""
+        state = self._state
+        if state.dropped:
+            return 0.0
+        state.suggested_broker_id = result.suggested_broker_id
+        if result.code == ResponseCode.PULL_OFFSET_MOVED:
+            log.warning(
+                "%s: offset %d is outside [%d, %d], going on at %d",
+                self._queue,
+                state.next_offset,
+                result.min_offset,
+                result.max_offset,
+                result.next_offset,
+            )
+            self._moved(result.next_offset)
+            return 0.0
+        if not result.found:
+            return self._nothing(result)
+        messages = self._accepted(result)
+        state.next_offset = result.next_offset
+        if messages:
+            state.add(messages)
+            self._deliver(messages)
+        else:
+            self._skip_filtered(result.next_offset)
+        return 0.0
+
+    def _nothing(self, result: PullResult) -> float:
+        progress = result.next_offset > self._state.next_offset
+        if progress:
+            self._state.next_offset = result.next_offset
+            self._skip_filtered(result.next_offset)
+        if result.code == ResponseCode.PULL_RETRY_IMMEDIATELY and not progress:
+            return IDLE_BOUNCE_S
+        return 0.0
+
+    def _accepted(self, result: PullResult) -> list[ReceivedMessage]:
+        """Tags compared as words: the broker only compared hashes."""
+        messages = decode_messages(result.records, self._queue.broker_name)
+        if self._tags:
+            return [message for message in messages if message.tags in self._tags]
+        return list(messages)
+
+    def _skip_filtered(self, offset: int) -> None:
+        """Nothing cached and nothing matched up to here: that much is consumed."""
+        if self._offsets is not None and not self._state.count:
+            self._offsets.update(self._queue, offset)
+
+    async def _unreachable(self, error: Exception) -> float:
+        """A member does not answer: avoid it for a while, look for what has changed."""
+        target = self._asked
+        if target is not None and isinstance(error, RemotingError):
+            self._session.mark_unreachable(target.address)
+        log.info("pull of %s from %s failed: %s", self._queue, target.address if target else "?", error)
+        try:
+            await self._session.route(self._queue.topic, refresh=True)
+        except (RemotingError, ReplyError, NoRoute) as also:
+            log.info("the route of %s could not be refreshed: %s", self._queue.topic, also)
+        others = self._session.routes.readers(self._queue.broker_name, MASTER_ID)
+        if any(self._session.reachable(other.address) for other in others):
+            return 0.0
+        return self._session.config.pull_error_delay_ms / 1000
+
+    def _refused(self, error: ReplyError) -> float:
+        if error.code == ResponseCode.FLOW_CONTROL:
+            return FLOW_CONTROL_PAUSE_S
+        if error.code in (ResponseCode.SUBSCRIPTION_NOT_EXIST, ResponseCode.SUBSCRIPTION_NOT_LATEST):
+            self._session.heartbeat_soon()
+        log.warning("pull of %s at %d was refused: %s", self._queue, self._state.next_offset, error)
+        return self._session.config.pull_error_delay_ms / 1000

@@ -1,0 +1,110 @@
+"""Keeps a consumer's share of the queues right: when it starts, when a broker says the group changed, and in between.
+
+The share itself is computed by `rebalance`; here are the questions to ask for it and when to ask. A question that gets
+no answer changes nothing: a consumer keeps what it has rather than dropping queues because a broker is away.
+"""
+
+import asyncio
+import logging
+from collections.abc import Awaitable, Callable, Collection, Iterable
+
+from tandemq.client.config import MessageModel
+from tandemq.client.rebalance import Change, allocate, change
+from tandemq.client.session import Session
+from tandemq.codec.codes import RequestCode
+from tandemq.codec.command import Command
+from tandemq.errors import TandemError
+from tandemq.model.topic import QueueRef
+
+log = logging.getLogger("tandemq.client")
+
+SOON_S = 1.0
+"""After an incomplete round (no route yet, a queue still locked elsewhere) the next one comes this much later."""
+
+
+class Rebalancer:
+    """Runs the rounds. `apply` makes a change real and says whether all of it could be done."""
+
+    def __init__(
+        self,
+        session: Session,
+        group: str,
+        model: MessageModel,
+        *,
+        topics: Callable[[], Iterable[str]],
+        held: Callable[[str], Collection[QueueRef]],
+        apply: Callable[[str, Change], Awaitable[bool]],
+    ) -> None:
+        self._session = session
+        self._group = group
+        self._model = model
+        self._topics = topics
+        self._held = held
+        self._apply = apply
+        self._wanted = asyncio.Event()
+        session.on_push(RequestCode.NOTIFY_CONSUMER_IDS_CHANGED, self._notified)
+        session.on_routes_changed.append(lambda _: self.soon())
+
+    def soon(self) -> None:
+        self._wanted.set()
+
+    def _notified(self, _: object, command: Command) -> None:
+        if command.ext.get("consumerGroup") == self._group:
+            self.soon()
+
+    async def run(self) -> None:
+        while True:
+            self._wanted.clear()
+            complete = await self.round()
+            wait = self._session.config.rebalance_interval_ms / 1000 if complete else SOON_S
+            try:
+                async with asyncio.timeout(wait):
+                    await self._wanted.wait()
+            except TimeoutError:
+                pass
+
+    async def round(self) -> bool:
+        """One look at every topic; False if something has to be looked at again soon."""
+        complete = True
+        for topic in tuple(self._topics()):
+            try:
+                share = await self._share(topic)
+                if share is None:
+                    complete = False
+                    continue
+                due = change(self._held(topic), share)
+                if due.won or due.lost:
+                    complete &= await self._apply(topic, due)
+            except TandemError as error:
+                log.warning("group %s: %s is not rebalanced this time: %s", self._group, topic, error)
+                complete = False
+        return complete
+
+    async def _share(self, topic: str) -> Collection[QueueRef] | None:
+        """The queues that should be ours; None if it can't be known now."""
+        queues = await self._session.subscribe_queues(topic)
+        if not queues:
+            # No route: the topic may be new. What we hold of it stays until a route says otherwise.
+            return None
+        if self._model is MessageModel.BROADCASTING:
+            return queues
+        members = await self._members(topic, queues)
+        if self._session.client_id not in members:
+            await self._session.heartbeat()
+            members = await self._members(topic, queues)
+        return allocate(self._session.config.allocation, self._session.client_id, members, queues)
+
+    async def _members(self, topic: str, queues: Collection[QueueRef]) -> list[str]:
+        """From one broker of the topic: every member heartbeats every broker, so any of them knows all."""
+        names = sorted({queue.broker_name for queue in queues})
+        self._session.random.shuffle(names)
+        problem: TandemError | None = None
+        for name in names:
+            targets = self._session.routes.readers(name, 0)
+            for target in sorted(targets, key=lambda t: not self._session.reachable(t.address)):
+                try:
+                    return await self._session.api.consumer_ids(target.address, self._group)
+                except TandemError as error:
+                    self._session.mark_unreachable(target.address)
+                    problem = error
+        raise problem or TandemError(f"no broker of topic {topic!r} has an address")
