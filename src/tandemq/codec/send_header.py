@@ -50,7 +50,7 @@ class SendHeader(msgspec.Struct, gc=False):
 
 class _LongRequest(msgspec.Struct, gc=False):
     code: int
-    extFields: SendHeader  # noqa: N815
+    extFields: SendHeader
     opaque: int = 0
     flag: int = 0
     version: int = 0

@@ -1,0 +1,147 @@
+"""Options of every remoting port, server and client side: RocketMQ's NettyServerConfig and NettyClientConfig."""
+
+from dataclasses import dataclass
+from enum import Enum
+
+from tandemq.errors import ConfigError
+from tandemq.settings import check, setting
+
+
+class TlsMode(Enum):
+    """What a listening port speaks."""
+
+    DISABLED = "disabled"
+    """Plain TCP only."""
+    PERMISSIVE = "permissive"
+    """Both: a first byte of 0x16 starts a TLS handshake."""
+    ENFORCING = "enforcing"
+    """TLS only."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RemotingConfig:
+    """Limits, timeouts and TLS of the remoting protocol."""
+
+    listen_port: int = setting(
+        "listenPort", 10911, "Port for clients; 0 takes a free one. Name servers use 9876.", minimum=0, maximum=65535
+    )
+    bind_address: str = setting("bindAddress", "0.0.0.0", "Address to listen on; `::` listens on IPv6 too.")
+    backlog: int = setting(
+        "serverSocketBacklog", 1024, "Connections the kernel holds until they are accepted.", minimum=1, maximum=65535
+    )
+    frame_size_max: int = setting(
+        "frameMaxLength",
+        16 * 1024 * 1024,
+        "Largest frame accepted; a peer that announces more is disconnected.",
+        unit="bytes",
+        minimum=1024,
+        maximum=256 * 1024 * 1024,
+        aliases=("com.rocketmq.remoting.frameMaxLength",),
+    )
+    header_size_max: int = setting(
+        "headerMaxLength", 256 * 1024, "Largest command header accepted.", unit="bytes", minimum=1024, maximum=0xFFFFFF
+    )
+    connections_max: int = setting(
+        "serverConnectionsMax", 16384, "Connections accepted at a time; more are closed at once.", minimum=1
+    )
+    requests_in_progress_max: int = setting(
+        "serverAsyncSemaphoreValue",
+        4096,
+        "Requests of one connection that may wait for a slow (asynchronous) handler; more are answered SYSTEM_BUSY.",
+        minimum=1,
+    )
+    idle_seconds_max: int = setting(
+        "serverChannelMaxIdleTimeSeconds",
+        120,
+        "A connection with no byte either way for this long is closed.",
+        unit="s",
+        minimum=1,
+        aliases=("clientChannelMaxIdleTimeSeconds",),
+    )
+    write_buffer_high: int = setting(
+        "writeBufferHighWaterMark",
+        1024 * 1024,
+        "Unsent bytes of one connection above which its requests are no longer read.",
+        unit="bytes",
+        minimum=4096,
+    )
+    write_buffer_low: int = setting(
+        "writeBufferLowWaterMark",
+        256 * 1024,
+        "Unsent bytes below which reading goes on.",
+        unit="bytes",
+        minimum=0,
+    )
+    write_buffer_max: int = setting(
+        "writeBufferSizeMax",
+        64 * 1024 * 1024,
+        "Unsent bytes at which a connection that does not read its answers is closed.",
+        unit="bytes",
+        minimum=1024 * 1024,
+    )
+    write_stall_seconds_max: int = setting(
+        "writeStallSecondsMax",
+        60,
+        "A connection whose unsent bytes stay above the low mark for this long is closed.",
+        unit="s",
+        minimum=1,
+    )
+    connect_timeout_ms: int = setting(
+        "connectTimeoutMillis", 3000, "How long a client waits for a TCP (and TLS) connection.", unit="ms", minimum=1
+    )
+    inflight_max: int = setting(
+        "clientAsyncSemaphoreValue", 65535, "Requests of one connection that may wait for an answer.", minimum=1
+    )
+    tls_mode: TlsMode = setting(  # noqa: RUF009  the default is an enum member
+        "tlsMode", TlsMode.DISABLED, "What listening ports speak.", aliases=("tls.server.mode",)
+    )
+    tls_cert_path: str = setting(
+        "tlsServerCertPath", "", "PEM certificate chain of this server.", aliases=("tls.server.certPath",)
+    )
+    tls_key_path: str = setting("tlsServerKeyPath", "", "PEM private key of it.", aliases=("tls.server.keyPath",))
+    tls_trust_path: str = setting(
+        "tlsServerTrustCertPath",
+        "",
+        "PEM certificates of authorities whose clients are accepted; needed when tlsServerNeedClientAuth is true.",
+        aliases=("tls.server.trustCertPath",),
+    )
+    tls_need_client_auth: bool = setting(
+        "tlsServerNeedClientAuth", False, "Clients must show a certificate.", aliases=("tls.server.need.client.auth",)
+    )
+    use_tls: bool = setting("useTLS", False, "Connections we open speak TLS.", aliases=("tls.enable",))
+    tls_client_trust_path: str = setting(
+        "tlsClientTrustCertPath",
+        "",
+        "PEM certificates that vouch for servers; empty uses the system's.",
+        aliases=("tls.client.trustCertPath",),
+    )
+    tls_client_auth_server: bool = setting(
+        "tlsClientAuthServer",
+        True,
+        "Check the server's certificate and name. RocketMQ's default is false: set it so only for self-signed tests.",
+        aliases=("tls.client.authServer",),
+    )
+    tls_client_cert_path: str = setting(
+        "tlsClientCertPath", "", "PEM certificate chain we show to servers.", aliases=("tls.client.certPath",)
+    )
+    tls_client_key_path: str = setting(
+        "tlsClientKeyPath", "", "PEM private key of it.", aliases=("tls.client.keyPath",)
+    )
+
+    def __post_init__(self) -> None:
+        check(self)
+        if self.write_buffer_low >= self.write_buffer_high:
+            raise ConfigError(
+                f"writeBufferLowWaterMark={self.write_buffer_low}: must be below "
+                f"writeBufferHighWaterMark={self.write_buffer_high}"
+            )
+        if self.header_size_max >= self.frame_size_max:
+            raise ConfigError(
+                f"headerMaxLength={self.header_size_max}: must be below frameMaxLength={self.frame_size_max}"
+            )
+        if self.tls_mode is not TlsMode.DISABLED and not (self.tls_cert_path and self.tls_key_path):
+            raise ConfigError(
+                f"tlsMode={self.tls_mode.value}: needs tlsServerCertPath and tlsServerKeyPath (PEM files)"
+            )
+        if self.tls_need_client_auth and not self.tls_trust_path:
+            raise ConfigError("tlsServerNeedClientAuth=true: needs tlsServerTrustCertPath, the authorities to accept")

@@ -1,0 +1,358 @@
+"""One TCP link, of a server or a client: frames in, frames out, requests of our own and their answers, flow control.
+
+Writing: `send` collects; everything collected during one read of the socket (or one turn of the loop) leaves in one
+write. Reading stops while the peer does not read its answers (more than `write_buffer_high` unsent bytes): the frames
+already received wait in a backlog of at most one read. A peer that stays stalled too long, or for whom more than
+`write_buffer_max` bytes pile up because others (long polls, notifications) keep answering it, is disconnected.
+"""
+
+import asyncio
+import logging
+import socket
+from collections import deque
+from collections.abc import Callable
+from typing import Any, cast
+
+from tandemq.codec.command import ONEWAY_FLAG, RESPONSE_FLAG, Command, encode_request
+from tandemq.codec.frame import Frame, FrameReader
+from tandemq.errors import CodecError, ConnectionLost, RemotingError, RequestTimeout
+from tandemq.remoting.config import RemotingConfig
+from tandemq.remoting.inflight import Inflight
+
+log = logging.getLogger("tandemq.remoting")
+
+Buffer = bytes | bytearray | memoryview
+Dispatch = Callable[["Connection", Frame], None]
+"""Takes every frame of a connection; raises CodecError for one that must end it."""
+
+_NO_CODES: frozenset[int] = frozenset()
+
+
+class Connection(asyncio.Protocol):
+    """Created per link by the server or the client. All methods belong to the loop's thread."""
+
+    __slots__ = (
+        "__weakref__",
+        "_backlog",
+        "_batching",
+        "_dispatch",
+        "_expiry",
+        "_inflight",
+        "_loop",
+        "_now",
+        "_on_lost",
+        "_on_made",
+        "_out",
+        "_out_has_views",
+        "_out_size",
+        "_reader",
+        "_transport",
+        "_writable_waiters",
+        "bytes_in",
+        "bytes_out",
+        "close_reason",
+        "config",
+        "excluded_codes",
+        "is_open",
+        "is_writable",
+        "last_activity",
+        "last_received",
+        "local_port",
+        "peer",
+        "peer_host_bytes",
+        "stalled_since",
+        "state",
+        "tasks",
+    )
+
+    def __init__(
+        self,
+        config: RemotingConfig,
+        dispatch: Dispatch,
+        *,
+        on_made: Callable[["Connection"], None] | None = None,
+        on_lost: Callable[["Connection"], None] | None = None,
+        excluded_codes: frozenset[int] = _NO_CODES,
+    ) -> None:
+        self.config = config
+        self._dispatch = dispatch
+        self._on_made = on_made
+        self._on_lost = on_lost
+        self.excluded_codes = excluded_codes
+        """Request codes not served on the port this connection came in by."""
+        self._loop = asyncio.get_running_loop()
+        self._now = self._loop.time
+        self._reader = FrameReader(config.frame_size_max, config.header_size_max)
+        self._transport: asyncio.Transport | None = None
+        self._inflight: Inflight[asyncio.Future[Command]] = Inflight(config.inflight_max)
+        self._expiry: asyncio.TimerHandle | None = None
+        self._out: list[Buffer] = []
+        self._out_size = 0
+        self._out_has_views = False
+        self._batching = False
+        self._backlog: deque[Frame] = deque()
+        self._writable_waiters: list[asyncio.Future[None]] = []
+        self.peer = "?"
+        """ "ip:port" of the other side."""
+        self.peer_host_bytes = b"\0" * 8
+        """The other side as records hold it: ip (4 or 16 bytes) and port (4 bytes)."""
+        self.local_port = 0
+        self.is_open = False
+        """From the connection made until `close`, `abort` or the peer ends it."""
+        self.is_writable = True
+        """False while the peer reads slower than we answer."""
+        self.stalled_since: float | None = None
+        self.close_reason = ""
+        self.last_activity = self._now()
+        self.last_received = self.last_activity
+        self.bytes_in = 0
+        self.bytes_out = 0
+        self.state: dict[str, Any] = {}
+        """Free for the owner of the server: who this peer is, what it waits for."""
+        self.tasks: set[asyncio.Task[None]] = set()
+        """Requests of this connection whose handler is still running."""
+
+    # asyncio's side ---------------------------------------------------------------------------------------------------
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        transport = cast(asyncio.Transport, transport)  # uvloop's are no subclass of asyncio's
+        self._transport = transport
+        transport.set_write_buffer_limits(self.config.write_buffer_high, self.config.write_buffer_low)
+        self.peer, self.peer_host_bytes = _host_of(transport.get_extra_info("peername"))
+        local = transport.get_extra_info("sockname")
+        self.local_port = local[1] if isinstance(local, tuple) else 0
+        self.is_open = True
+        if self._on_made is not None:
+            self._on_made(self)
+
+    def data_received(self, data: bytes) -> None:
+        self.last_activity = self.last_received = self._now()
+        self.bytes_in += len(data)
+        try:
+            frames = self._reader.feed(data)
+        except CodecError as error:
+            self.abort(str(error))
+            return
+        if self._backlog:
+            self._backlog.extend(frames)
+        else:
+            self._process(frames)
+
+    def eof_received(self) -> bool:
+        return False
+
+    def connection_lost(self, error: Exception | None) -> None:
+        self.is_open = False
+        reason = self.close_reason or (str(error) if error else "closed by the peer")
+        self.close_reason = reason
+        if self._expiry is not None:
+            self._expiry.cancel()
+        for waiter in self._inflight.take_all():
+            if not waiter.done():
+                waiter.set_exception(ConnectionLost(f"{self.peer}: {reason}"))
+        for writable in self._writable_waiters:
+            if not writable.done():
+                writable.set_exception(ConnectionLost(f"{self.peer}: {reason}"))
+        for task in self.tasks:
+            task.cancel()
+        self._writable_waiters.clear()
+        self._backlog.clear()
+        self._out.clear()
+        if self._on_lost is not None:
+            self._on_lost(self)
+
+    def pause_writing(self) -> None:
+        self.is_writable = False
+        self.stalled_since = self._now()
+        if self._transport is not None and not self._transport.is_closing():
+            self._transport.pause_reading()
+
+    def resume_writing(self) -> None:
+        self.is_writable = True
+        self.stalled_since = None
+        self.last_activity = self._now()
+        for writable in self._writable_waiters:
+            if not writable.done():
+                writable.set_result(None)
+        self._writable_waiters.clear()
+        if self._backlog:
+            frames = list(self._backlog)
+            self._backlog.clear()
+            self._loop.call_soon(self._continue, frames)
+        elif self._transport is not None and not self._transport.is_closing():
+            self._transport.resume_reading()
+
+    def _continue(self, frames: list[Frame]) -> None:
+        if not self.is_open:
+            return
+        if self.is_writable:
+            self._process(frames)
+        else:
+            self._backlog.extendleft(reversed(frames))
+        if self.is_writable and self._transport is not None and not self._transport.is_closing():
+            self._transport.resume_reading()
+
+    def _process(self, frames: list[Frame]) -> None:
+        dispatch = self._dispatch
+        self._batching = True
+        try:
+            for index, frame in enumerate(frames):
+                dispatch(self, frame)
+                if self._out_size > self.config.write_buffer_high:
+                    self._flush()
+                    if not self.is_writable:
+                        self._backlog.extend(frames[index + 1 :])
+                        break
+        except CodecError as error:
+            self._flush()
+            self.abort(str(error))
+        finally:
+            self._batching = False
+        if self._out:
+            self._flush()
+
+    # Writing ----------------------------------------------------------------------------------------------------------
+
+    def send(self, data: bytes) -> None:
+        """Queues an encoded frame; dropped when the connection is gone."""
+        if not self._out and not self._batching:
+            self._loop.call_soon(self._flush)
+        self._out.append(data)
+        self._out_size += len(data)
+
+    def send_parts(self, parts: list[Buffer]) -> None:
+        """Queues one frame given in pieces, e.g. `response_head` and views of a mapped file, without joining them."""
+        if not self._out and not self._batching:
+            self._loop.call_soon(self._flush)
+        self._out.extend(parts)
+        self._out_size += sum(map(len, parts))
+        self._out_has_views = True
+
+    def _flush(self) -> None:
+        out = self._out
+        transport = self._transport
+        if not out or transport is None:
+            return
+        size, views = self._out_size, self._out_has_views
+        self._out, self._out_size, self._out_has_views = [], 0, False
+        if transport.is_closing():
+            return
+        if not self.is_writable and transport.get_write_buffer_size() + size > self.config.write_buffer_max:
+            self.abort(
+                f"does not read its answers: {transport.get_write_buffer_size() + size} unsent bytes, "
+                f"writeBufferSizeMax is {self.config.write_buffer_max}"
+            )
+            return
+        self.bytes_out += size
+        self.last_activity = self._now()
+        if len(out) == 1:
+            transport.write(out[0])
+        elif views:
+            transport.writelines(out)
+        else:
+            transport.write(b"".join(out))
+
+    async def wait_writable(self) -> None:
+        """Returns when the peer takes more; ConnectionLost if it goes away first."""
+        if self.is_writable:
+            return
+        waiter = self._loop.create_future()
+        self._writable_waiters.append(waiter)
+        await waiter
+
+    @property
+    def unsent_size(self) -> int:
+        """Bytes handed to the connection that the kernel has not taken yet."""
+        return self._out_size + (self._transport.get_write_buffer_size() if self._transport is not None else 0)
+
+    def close(self, reason: str = "closed by us") -> None:
+        """Ends the connection after what was sent has left."""
+        if self._transport is None or self._transport.is_closing():
+            return
+        self.close_reason = self.close_reason or reason
+        self._flush()
+        self.is_open = False
+        self._transport.close()
+
+    def abort(self, reason: str) -> None:
+        """Ends the connection now; what was not sent is lost."""
+        self.close_reason = self.close_reason or reason
+        if self._transport is not None:
+            if self.is_open:
+                log.info("connection aborted peer=%s reason=%r", self.peer, reason)
+            self.is_open = False
+            self._transport.abort()
+
+    # Requests of our own ----------------------------------------------------------------------------------------------
+
+    async def invoke(self, command: Command, timeout: float) -> Command:
+        """Sends a request on this connection and waits at most `timeout` seconds for its answer."""
+        return await self.start_invoke(command, timeout)
+
+    def start_invoke(self, command: Command, timeout: float) -> "asyncio.Future[Command]":
+        """Like `invoke`, without a coroutine: the future gets the answer, RequestTimeout or ConnectionLost."""
+        if not self.is_open:
+            raise ConnectionLost(f"{self.peer}: {self.close_reason or 'not connected'}")
+        waiter: asyncio.Future[Command] = self._loop.create_future()
+        now = self._now()
+        deadline = now + timeout
+        command.opaque = self._inflight.add(waiter, deadline)
+        command.flag &= ~(RESPONSE_FLAG | ONEWAY_FLAG)
+        self.last_activity = now
+        self.send(encode_request(command))
+        if self._expiry is None or self._expiry.when() > deadline:
+            self._arm_expiry(deadline)
+        return waiter
+
+    def send_oneway(self, command: Command) -> None:
+        """Sends a request that nobody answers."""
+        if not self.is_open:
+            raise ConnectionLost(f"{self.peer}: {self.close_reason or 'not connected'}")
+        command.flag = command.flag & ~RESPONSE_FLAG | ONEWAY_FLAG
+        self.last_activity = self._now()
+        self.send(encode_request(command))
+
+    def answered(self, command: Command) -> None:
+        """A response came: wakes who waits for it; a late or unknown one is dropped."""
+        waiter = self._inflight.take(command.opaque)
+        if waiter is not None and not waiter.done():
+            command.body = bytes(command.body)  # the waiter runs later and must not pin the receive buffer
+            waiter.set_result(command)
+
+    @property
+    def inflight(self) -> int:
+        """Requests of ours without an answer yet."""
+        return len(self._inflight)
+
+    def _arm_expiry(self, deadline: float) -> None:
+        if self._expiry is not None:
+            self._expiry.cancel()
+        self._expiry = self._loop.call_at(deadline, self._expire)
+
+    def _expire(self) -> None:
+        self._expiry = None
+        for waiter in self._inflight.expire(self._now()):
+            if not waiter.done():
+                waiter.set_exception(RequestTimeout(f"{self.peer}: no answer before the deadline"))
+        deadline = self._inflight.next_deadline
+        if deadline is not None:
+            self._arm_expiry(deadline)
+
+
+def _host_of(name: Any) -> tuple[str, bytes]:
+    """("ip:port", host bytes) of a socket name."""
+    if not isinstance(name, tuple) or len(name) < 2:
+        return "?", b"\0" * 8
+    host, port = str(name[0]), int(name[1])
+    host = host.removeprefix("::ffff:").partition("%")[0]
+    if ":" in host:
+        return f"[{host}]:{port}", socket.inet_pton(socket.AF_INET6, host) + port.to_bytes(4, "big")
+    return f"{host}:{port}", socket.inet_aton(host) + port.to_bytes(4, "big")
+
+
+def split_address(address: str) -> tuple[str, int]:
+    """(host, port) of "host:port" or "[v6]:port"; RemotingError when it is neither."""
+    host, separator, port = address.strip().rpartition(":")
+    if not separator or not port.isdecimal() or not 0 < int(port) < 65536 or not host:
+        raise RemotingError(f"address {address!r}: host:port expected, e.g. 127.0.0.1:9876")
+    return host.removeprefix("[").removesuffix("]"), int(port)

@@ -1,0 +1,281 @@
+"""A listening server: accepts connections, gives their frames to the dispatcher, closes the idle and the stalled."""
+
+import asyncio
+import contextlib
+import logging
+import socket
+from collections.abc import Callable, Coroutine, Mapping
+from dataclasses import dataclass
+from types import TracebackType
+
+from tandemq.errors import ConfigError
+from tandemq.remoting.config import RemotingConfig, TlsMode
+from tandemq.remoting.connection import Connection
+from tandemq.remoting.dispatch import (
+    Authenticate,
+    Dispatcher,
+    Handler,
+    OnError,
+    RawHandler,
+    SendHandler,
+    default_on_error,
+)
+from tandemq.remoting.tls import HANDSHAKE_BYTE, server_context
+
+log = logging.getLogger("tandemq.remoting")
+
+OnConnection = Callable[[Connection], None]
+
+_STALL_CHECK_SECONDS = 1.0
+_TLS_CHOICE_SECONDS = 10.0
+"""How long a connection to a permissive port may take to send its first byte."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ServerStatus:
+    """A snapshot for metrics and `status` commands."""
+
+    connections: int
+    connections_refused: int
+    connections_total: int
+    requests: int
+    failures: int
+    bytes_in: int
+    bytes_out: int
+    unsent_size: int
+
+
+class RemotingServer:
+    """`start()`, `stop()`, or `async with`; port 0 takes a free one, `listen` adds further ports."""
+
+    def __init__(
+        self,
+        config: RemotingConfig,
+        handlers: Mapping[int, Handler],
+        *,
+        default: Handler | None = None,
+        raw_handlers: Mapping[int, RawHandler] | None = None,
+        send_handlers: Mapping[int, SendHandler] | None = None,
+        on_connect: OnConnection | None = None,
+        on_disconnect: OnConnection | None = None,
+        on_error: OnError = default_on_error,
+        authenticate: Authenticate | None = None,
+    ) -> None:
+        self.config = config
+        self.dispatcher = Dispatcher(
+            handlers,
+            default=default,
+            raw_handlers=raw_handlers,
+            send_handlers=send_handlers,
+            on_error=on_error,
+            authenticate=authenticate,
+        )
+        self.connections: set[Connection] = set()
+        self.port = 0
+        """The main port, once started."""
+        self._on_connect = on_connect
+        self._on_disconnect = on_disconnect
+        self._tls = server_context(config)
+        self._listeners: list[asyncio.Server] = []
+        self._acceptors: set[asyncio.Task[None]] = set()
+        self._listening_sockets: list[socket.socket] = []
+        self._sweep: asyncio.TimerHandle | None = None
+        self._stopping = False
+        self._all_lost = asyncio.Event()
+        self._refused = 0
+        self._accepted = 0
+        self._closed_bytes_in = 0
+        self._closed_bytes_out = 0
+
+    async def __aenter__(self) -> "RemotingServer":
+        await self.start()
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        await self.stop()
+
+    async def start(self) -> int:
+        """Listens on the configured port and returns it (the one taken, when it was 0)."""
+        self.port = await self.listen(self.config.listen_port)
+        return self.port
+
+    async def listen(self, port: int, *, without: frozenset[int] = frozenset()) -> int:
+        """Listens on one more port, on which the request codes in `without` are not supported (VIP port)."""
+        loop = asyncio.get_running_loop()
+
+        def connection() -> Connection:
+            return Connection(
+                self.config, self.dispatcher, on_made=self._made, on_lost=self._lost, excluded_codes=without
+            )
+
+        host = self.config.bind_address or None
+        try:
+            if self.config.tls_mode is TlsMode.PERMISSIVE:
+                return self._listen_permissive(host or "0.0.0.0", port, connection)
+            listener = await loop.create_server(
+                connection, host, port, ssl=self._tls, backlog=self.config.backlog, reuse_address=True
+            )
+        except OSError as error:
+            raise ConfigError(
+                f"listenPort={port}, bindAddress={host}: can't listen there ({error.strerror or error}); "
+                "another process may have the port"
+            ) from None
+        self._listeners.append(listener)
+        self._arm_sweep()
+        return int(listener.sockets[0].getsockname()[1])
+
+    async def stop(self, grace_seconds: float = 5.0) -> None:
+        """No new connections; requests already accepted are answered, within the grace; then everything closes."""
+        self._stopping = True
+        for listener in self._listeners:
+            listener.close()
+        for acceptor in list(self._acceptors):
+            acceptor.cancel()
+        for listening in self._listening_sockets:
+            listening.close()
+        if self._sweep is not None:
+            self._sweep.cancel()
+        running = [task for connection in self.connections for task in connection.tasks]
+        if running:
+            await asyncio.wait(running, timeout=grace_seconds)
+        for connection in list(self.connections):
+            connection.close("the server is stopping")
+        if self.connections:
+            with contextlib.suppress(TimeoutError):  # a slow reader may still be taking its last answers
+                await asyncio.wait_for(self._all_lost.wait(), grace_seconds)
+        for connection in list(self.connections):
+            connection.abort("the server is stopping")
+        if self.connections:
+            await self._all_lost.wait()
+        self._listeners.clear()
+
+    def status(self) -> ServerStatus:
+        """What has passed through this server, for metrics."""
+        return ServerStatus(
+            connections=len(self.connections),
+            connections_refused=self._refused,
+            connections_total=self._accepted,
+            requests=self.dispatcher.requests,
+            failures=self.dispatcher.failures,
+            bytes_in=self._closed_bytes_in + sum(c.bytes_in for c in self.connections),
+            bytes_out=self._closed_bytes_out + sum(c.bytes_out for c in self.connections),
+            unsent_size=sum(c.unsent_size for c in self.connections),
+        )
+
+    # Connections ------------------------------------------------------------------------------------------------------
+
+    def _made(self, connection: Connection) -> None:
+        if self._stopping or len(self.connections) >= self.config.connections_max:
+            self._refused += 1
+            log.warning(
+                "connection refused peer=%s connections=%d serverConnectionsMax=%d",
+                connection.peer,
+                len(self.connections),
+                self.config.connections_max,
+            )
+            connection.abort("too many connections")
+            return
+        self._accepted += 1
+        self.connections.add(connection)
+        self._all_lost.clear()
+        if self._on_connect is not None:
+            self._on_connect(connection)
+
+    def _lost(self, connection: Connection) -> None:
+        if connection not in self.connections:
+            return
+        self.connections.remove(connection)
+        if not self.connections:
+            self._all_lost.set()
+        self._closed_bytes_in += connection.bytes_in
+        self._closed_bytes_out += connection.bytes_out
+        if self._on_disconnect is not None:
+            self._on_disconnect(connection)
+
+    def _arm_sweep(self) -> None:
+        """Wakes rarely: an eighth of the idle limit, or each second while a peer is stalled."""
+        if self._sweep is not None:
+            self._sweep.cancel()
+        stalled = any(connection.stalled_since is not None for connection in self.connections)
+        delay = _STALL_CHECK_SECONDS if stalled else self.config.idle_seconds_max / 8
+        self._sweep = asyncio.get_running_loop().call_later(delay, self._close_idle)
+
+    def _close_idle(self) -> None:
+        now = asyncio.get_running_loop().time()
+        for connection in list(self.connections):
+            stalled = connection.stalled_since
+            if stalled is not None:
+                if now - stalled >= self.config.write_stall_seconds_max:
+                    connection.abort(
+                        f"did not read its answers for {now - stalled:.0f} s, "
+                        f"writeStallSecondsMax is {self.config.write_stall_seconds_max}"
+                    )
+            elif now - connection.last_activity >= self.config.idle_seconds_max:
+                connection.close(f"idle for {now - connection.last_activity:.0f} s")
+        self._arm_sweep()
+
+    # Both plain and TLS on one port -----------------------------------------------------------------------------------
+
+    def _listen_permissive(self, host: str, port: int, factory: Callable[[], Connection]) -> int:
+        family = socket.AF_INET6 if ":" in host else socket.AF_INET
+        listening = socket.socket(family, socket.SOCK_STREAM)
+        try:
+            listening.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            listening.setblocking(False)
+            listening.bind((host, port))
+            listening.listen(self.config.backlog)
+        except OSError:
+            listening.close()
+            raise
+        self._listening_sockets.append(listening)
+        self._own(self._accept(listening, factory))
+        self._arm_sweep()
+        return int(listening.getsockname()[1])
+
+    def _own(self, work: Coroutine[None, None, None]) -> None:
+        task = asyncio.get_running_loop().create_task(work)
+        self._acceptors.add(task)
+        task.add_done_callback(self._acceptors.discard)
+
+    async def _accept(self, listening: socket.socket, factory: Callable[[], Connection]) -> None:
+        loop = asyncio.get_running_loop()
+        while True:
+            try:
+                accepted, _ = await loop.sock_accept(listening)
+            except OSError as error:  # out of file descriptors: the connections in the backlog wait
+                log.warning("accept failed error=%r", str(error))
+                await asyncio.sleep(0.1)
+                continue
+            if len(self._acceptors) > self.config.backlog:
+                accepted.close()
+                self._refused += 1
+                continue
+            self._own(self._choose(accepted, factory))
+
+    async def _choose(self, accepted: socket.socket, factory: Callable[[], Connection]) -> None:
+        """Looks at the first byte without taking it, then hands the socket to a plain or a TLS transport."""
+        loop = asyncio.get_running_loop()
+        try:
+            async with asyncio.timeout(_TLS_CHOICE_SECONDS):
+                first = await _peek(accepted)
+                tls = self._tls if first == HANDSHAKE_BYTE else None
+                await loop.connect_accepted_socket(factory, accepted, ssl=tls)
+        except (OSError, TimeoutError):
+            accepted.close()
+        except asyncio.CancelledError:
+            accepted.close()
+            raise
+
+
+async def _peek(accepted: socket.socket) -> int | None:
+    loop = asyncio.get_running_loop()
+    readable = asyncio.Event()
+    loop.add_reader(accepted.fileno(), readable.set)
+    try:
+        await readable.wait()
+    finally:
+        loop.remove_reader(accepted.fileno())
+    first = accepted.recv(1, socket.MSG_PEEK)
+    return first[0] if first else None
