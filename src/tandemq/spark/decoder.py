@@ -1,0 +1,355 @@
+"""Records to Arrow: the one decoder of files and pulls. Only the columns of the wanted schema are built.
+
+`Decoder.decode` takes a buffer and the positions of records in it and yields RecordBatches. Damage is an error that names
+the place; in permissive mode the damaged record is left out, counted, and reported in the `_corrupt_record` column if the
+schema has it.
+"""
+
+import ipaddress
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from typing import Any
+from zlib import crc32
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from tandemq.codec.compression import decompress
+from tandemq.codec.record import CRC_AT, CRC_MASK, FLAG_AT, PHYSICAL_OFFSET_AT, QUEUE_ID_AT, QUEUE_OFFSET_AT
+from tandemq.errors import CorruptRecord
+from tandemq.model.message import COMPRESSED, KEYS, TAGS, UNIQUE_KEY, offset_message_id
+from tandemq.spark.columns import CORRUPT
+from tandemq.spark.fields import PREPARED_OFFSET_AT, RECONSUME_TIMES_AT, Fields
+from tandemq.spark.property_columns import PropertyTexts
+from tandemq.spark.walk import Positions
+
+_INFLATED_BYTES_MAX = 32 << 20
+"""Decompressed bytes after which a batch is handed over: memory follows this, not the compression ratio."""
+
+
+@dataclass(frozen=True, slots=True)
+class Wanted:
+    """Which messages: everything that is empty or None lets all pass."""
+
+    topics: frozenset[str] = frozenset()
+    excluded_topic: Callable[[str], bool] | None = None
+    """Asked once per distinct topic of a batch, when `topics` is empty."""
+    tags: frozenset[str] = frozenset()
+    keys: frozenset[str] = frozenset()
+    stored_from_ms: int | None = None
+    stored_before_ms: int | None = None
+
+    @property
+    def by_properties(self) -> bool:
+        return bool(self.tags or self.keys)
+
+
+@dataclass(slots=True)
+class Damage:
+    """What permissive reading left out."""
+
+    count: int = 0
+    size: int = 0
+    examples: list[str] = field(default_factory=list)
+
+    def add(self, text: str, size: int) -> None:
+        self.count += 1
+        self.size += size
+        if len(self.examples) < 10:
+            self.examples.append(text)
+
+
+class Decoder:
+    """Decodes with one schema, one filter and one policy for damage; reused for all batches of a partition."""
+
+    def __init__(
+        self,
+        schema: pa.Schema,
+        *,
+        broker: str = "",
+        wanted: Wanted | None = None,
+        permissive: bool = False,
+        verify_crc: bool = False,
+        place: Callable[[int], str] = lambda position: f"position {position}",
+    ) -> None:
+        """`place` names a position of the current buffer for people: file and offset."""
+        self.schema = schema
+        self.broker = broker
+        self.wanted = wanted or Wanted()
+        self.permissive = permissive
+        self.verify_crc = verify_crc
+        self.place = place
+        self.damage = Damage()
+        self._reported: list[tuple[int, str]] = []
+        self._hosts: dict[bytes, str] = {}
+
+    def report(self, physical_offset: int, text: str, size: int) -> None:
+        """A damaged place: an error, or a note when permissive."""
+        if not self.permissive:
+            raise CorruptRecord(f"{text}; mode=permissive skips and counts damaged records")
+        self.damage.add(text, size)
+        if CORRUPT in self.schema.names:
+            self._reported.append((physical_offset, text))
+
+    def decode(self, buffer: Any, positions: Positions, base: int | None = None) -> Iterator[pa.RecordBatch]:
+        """The wanted records among those at `positions` (ascending; each ends inside the buffer).
+
+        `base`: physical offset of the buffer in the log; then each record must carry its own place.
+        """
+        fields = self._sound(Fields(buffer, positions), base)
+        fields, topics = self._selected(fields)
+        texts = self._texts(fields) if self._needs_texts() else None
+        if texts is not None and self.wanted.by_properties:
+            keep = self._matching(texts)
+            if not keep.all():
+                fields, topics = fields.selected(keep), topics.filter(pa.array(keep)) if topics is not None else None
+                texts = self._texts(fields)
+        if len(fields):
+            yield from self._batches(fields, topics, texts)
+
+    def leftovers(self) -> Iterator[pa.RecordBatch]:
+        """Rows for the damage met so far (when the schema has the column for it)."""
+        if self._reported:
+            reported, self._reported = self._reported, []
+            values: dict[str, pa.Array] = {
+                "physical_offset": pa.array([offset for offset, _ in reported], type=pa.int64()),
+                "broker": pa.array([self.broker] * len(reported), type=pa.string()),
+                CORRUPT: pa.array([text for _, text in reported], type=pa.string()),
+            }
+            arrays = [values.get(f.name, pa.nulls(len(reported), f.type)) for f in self.schema]
+            yield pa.RecordBatch.from_arrays(arrays, schema=self.schema)
+
+    # -- which records ------------------------------------------------------------------------------------------------
+
+    def _sound(self, fields: Fields, base: int | None) -> Fields:
+        while problems := fields.broken():
+            fields = self._without(fields, problems, base)
+        if base is not None:
+            stated = fields.int64(PHYSICAL_OFFSET_AT)
+            wrong = np.flatnonzero(stated != fields.positions + base)
+            if len(wrong):
+                fields = self._without(
+                    fields, {i: f"it says it lies at physical offset {stated[i]}" for i in wrong.tolist()}, base
+                )
+        if self.verify_crc:
+            bad = [i for i, good in enumerate(_crc_good(fields)) if not good]
+            if bad:
+                fields = self._without(fields, dict.fromkeys(bad, "its body does not match its CRC-32"), base)
+        return fields
+
+    def _without(self, fields: Fields, problems: dict[int, str], base: int | None) -> Fields:
+        for index, problem in problems.items():
+            position = int(fields.positions[index])
+            offset = (base or 0) + position
+            self.report(offset, f"{self.place(position)}: damaged record: {problem}", int(fields.size[index]))
+        keep = np.ones(len(fields), dtype=bool)
+        keep[list(problems)] = False
+        return fields.selected(keep)
+
+    def _selected(self, fields: Fields) -> tuple[Fields, pa.Array | None]:
+        """The records in the wanted time range and topics; the topics as a dictionary column if they were read."""
+        wanted = self.wanted
+        if wanted.stored_from_ms is not None or wanted.stored_before_ms is not None:
+            stored = fields.store_timestamp()
+            keep = np.ones(len(fields), dtype=bool)
+            if wanted.stored_from_ms is not None:
+                keep &= stored >= wanted.stored_from_ms
+            if wanted.stored_before_ms is not None:
+                keep &= stored < wanted.stored_before_ms
+            if not keep.all():
+                fields = fields.selected(keep)
+        if not (wanted.topics or wanted.excluded_topic or "topic" in self.schema.names):
+            return fields, None
+        topics = fields.gather(fields.topic_at, fields.topic_size).dictionary_encode()
+        names = [_text(name) for name in topics.dictionary.to_pylist()]
+        allowed = np.array([self._topic_allowed(name) for name in names], dtype=bool)
+        indices = np.asarray(topics.indices)
+        if not allowed.all():
+            keep = allowed[indices]
+            fields, indices = fields.selected(keep), indices[keep]
+        return fields, pa.array(names, type=pa.string()).take(pa.array(indices))
+
+    def _topic_allowed(self, name: str) -> bool:
+        if self.wanted.topics:
+            return name in self.wanted.topics
+        return self.wanted.excluded_topic is None or not self.wanted.excluded_topic(name)
+
+    def _matching(self, texts: PropertyTexts) -> npt.NDArray[np.bool_]:
+        keep = np.ones(texts.count, dtype=bool)
+        if self.wanted.tags:
+            options = pa.array(sorted(self.wanted.tags), type=pa.string())
+            keep &= np.asarray(pc.is_in(texts.value_of(TAGS), value_set=options))
+        if self.wanted.keys:
+            keys = texts.value_of(KEYS).dictionary_encode()
+            hit = [bool(self.wanted.keys.intersection(key.split())) for key in keys.dictionary.to_pylist()]
+            hits = pa.array([*hit, False], type=pa.bool_())
+            keep &= np.asarray(hits.take(pc.fill_null(keys.indices, len(hit))))
+        return keep
+
+    # -- columns ------------------------------------------------------------------------------------------------------
+
+    def _needs_texts(self) -> bool:
+        return self.wanted.by_properties or not {"properties", "keys", "tags", "msg_id"}.isdisjoint(self.schema.names)
+
+    def _texts(self, fields: Fields) -> PropertyTexts:
+        return PropertyTexts(fields.gather(fields.properties_at, fields.properties_size))
+
+    def _batches(
+        self, fields: Fields, topics: pa.Array | None, texts: PropertyTexts | None
+    ) -> Iterator[pa.RecordBatch]:
+        columns = {
+            f.name: self._column(f, fields, topics, texts) for f in self.schema if f.name not in ("body",)
+        }
+        if "body" not in self.schema.names:
+            yield self._assemble(columns, 0, len(fields), None)
+            return
+        for start, stop, bodies in self._bodies(fields):
+            yield self._assemble(columns, start, stop, bodies)
+
+    def _assemble(self, columns: dict[str, pa.Array], start: int, stop: int, bodies: pa.Array | None) -> pa.RecordBatch:
+        arrays = []
+        for f in self.schema:
+            if f.name == "body":
+                arrays.append(bodies if f.type == pa.binary() else _as_text(bodies))
+            else:
+                arrays.append(columns[f.name].slice(start, stop - start))
+        return pa.RecordBatch.from_arrays(arrays, schema=self.schema)
+
+    def _column(
+        self, f: pa.Field, fields: Fields, topics: pa.Array | None, texts: PropertyTexts | None
+    ) -> pa.Array:
+        name = f.name
+        if name in _INT32:
+            return pa.array(fields.int32(_INT32[name]))
+        if name in _INT64:
+            return pa.array(fields.int64(_INT64[name]))
+        if name in _TEXT_PROPERTIES:
+            assert texts is not None
+            return texts.value_of(_TEXT_PROPERTIES[name])
+        if name == "topic":
+            return topics
+        if name == "broker":
+            return pa.DictionaryArray.from_arrays(
+                pa.array(np.zeros(len(fields), dtype=np.int32)), pa.array([self.broker])
+            ).cast(pa.string())
+        if name == "properties":
+            assert texts is not None
+            return texts.as_map(f.type)
+        return self._rarer_column(f, fields, texts)
+
+    def _rarer_column(self, f: pa.Field, fields: Fields, texts: PropertyTexts | None) -> pa.Array:
+        name = f.name
+        if name in ("born_timestamp", "store_timestamp"):
+            milliseconds = fields.born_timestamp() if name == "born_timestamp" else fields.store_timestamp()
+            return pa.array(milliseconds * 1000).view(f.type)
+        if name in ("born_host", "store_host"):
+            return self._host_column(fields, name.removesuffix("_host"))
+        if name == "msg_id":
+            assert texts is not None
+            return self._message_ids(fields, texts)
+        if name == "properties_raw":
+            return fields.gather(fields.properties_at, fields.properties_size)
+        if name == "reconsume_times":
+            return pa.array(fields.int32(RECONSUME_TIMES_AT, fields.store_shift))
+        if name == "prepared_transaction_offset":
+            return pa.array(fields.int64(PREPARED_OFFSET_AT, fields.store_shift))
+        if name == "body_size":
+            return pa.array(fields.body_size)
+        return pa.nulls(len(fields), f.type)
+
+    def _host_column(self, fields: Fields, which: str) -> pa.Array:
+        at, is_v6 = fields.hosts(which)
+        sizes = np.where(is_v6, 20, 8)
+        encoded = fields.gather(at, sizes).dictionary_encode()
+        names = [self._host_text(host) for host in encoded.dictionary.to_pylist()]
+        return pa.array(names, type=pa.string()).take(encoded.indices)
+
+    def _host_text(self, host: bytes) -> str:
+        known = self._hosts.get(host)
+        if known is None:
+            if len(self._hosts) > 100_000:
+                self._hosts.clear()
+            address = ipaddress.ip_address(host[:-4])
+            port = int.from_bytes(host[-4:], "big")
+            known = self._hosts[host] = f"[{address}]:{port}" if address.version == 6 else f"{address}:{port}"
+        return known
+
+    def _message_ids(self, fields: Fields, texts: PropertyTexts) -> pa.Array:
+        unique = texts.value_of(UNIQUE_KEY)
+        if not unique.null_count:
+            return unique
+        missing = np.flatnonzero(np.asarray(unique.is_null()))
+        lacking = fields.selected(missing)
+        at, is_v6 = lacking.hosts("store")
+        hosts = lacking.gather(at, np.where(is_v6, 20, 8)).to_pylist()
+        offsets = lacking.int64(PHYSICAL_OFFSET_AT).tolist()
+        made = pa.array([offset_message_id(h, o) for h, o in zip(hosts, offsets, strict=True)], type=pa.string())
+        return _overlaid(unique, missing, made)
+
+    def _bodies(self, fields: Fields) -> Iterator[tuple[int, int, pa.Array]]:
+        """(start, stop, bodies) of runs of rows: one run, or several when decompressed bodies would grow too much."""
+        bodies = fields.gather(fields.body_at, fields.body_size)
+        packed = np.flatnonzero(fields.sys_flag & COMPRESSED)
+        if not len(packed):
+            yield 0, len(fields), bodies
+            return
+        start, size = 0, 0
+        rows: list[int] = []
+        inflated: list[bytes | None] = []
+        for row in packed.tolist():
+            body = self._inflated(fields, row, bodies[row].as_buffer())
+            rows.append(row)
+            inflated.append(body)
+            size += len(body or b"")
+            if size > _INFLATED_BYTES_MAX:
+                yield start, row + 1, _run(bodies, start, row + 1, rows, inflated)
+                start, size, rows, inflated = row + 1, 0, [], []
+        if start < len(fields):
+            yield start, len(fields), _run(bodies, start, len(fields), rows, inflated)
+
+    def _inflated(self, fields: Fields, row: int, body: Any) -> bytes | None:
+        try:
+            return decompress(memoryview(body), int(fields.sys_flag[row]))
+        except CorruptRecord as error:
+            position = int(fields.positions[row])
+            offset = int(fields.int64(PHYSICAL_OFFSET_AT)[row])
+            self.report(offset, f"{self.place(position)}: {error}", int(fields.size[row]))
+            return None
+
+
+_INT32 = {"queue_id": QUEUE_ID_AT, "flag": FLAG_AT, "sys_flag": 36, "body_crc": CRC_AT, "record_size": 0}
+_INT64 = {"queue_offset": QUEUE_OFFSET_AT, "physical_offset": PHYSICAL_OFFSET_AT}
+_TEXT_PROPERTIES = {"keys": KEYS, "tags": TAGS}
+
+
+def _run(bodies: pa.Array, start: int, stop: int, rows: list[int], inflated: list[bytes | None]) -> pa.Array:
+    part = bodies.slice(start, stop - start)
+    return _overlaid(part, np.array(rows, dtype=np.int64) - start, pa.array(inflated, type=pa.binary()))
+
+
+def _overlaid(column: pa.Array, rows: npt.NDArray[np.int64], values: pa.Array) -> pa.Array:
+    """The column with some rows replaced."""
+    index = np.arange(len(column))
+    index[rows] = len(column) + np.arange(len(rows))
+    return pa.concat_arrays([column, values]).take(pa.array(index))
+
+
+def _crc_good(fields: Fields) -> Iterator[bool]:
+    view = memoryview(fields.buffer)
+    stored = fields.int32(CRC_AT).tolist()
+    for at, size, crc in zip(fields.body_at.tolist(), fields.body_size.tolist(), stored, strict=True):
+        yield size == 0 or crc32(view[at : at + size]) & CRC_MASK == crc
+
+
+def _text(name: bytes) -> str:
+    return name.decode("utf-8", "replace")
+
+
+def _as_text(bodies: pa.Array) -> pa.Array:
+    try:
+        return bodies.cast(pa.string())
+    except pa.ArrowInvalid:
+        texts = [None if body is None else _text(body) for body in bodies.to_pylist()]
+        return pa.array(texts, type=pa.string())

@@ -1,0 +1,247 @@
+"""Property texts to columns: the map, and single properties such as TAGS and KEYS, without a Python object per message.
+
+The texts of a batch lie one after the other in one buffer. In the form that every official client writes,
+
+    name 0x01 value 0x02 name 0x01 value 0x02 ...
+
+the separators alternate through the whole buffer, so names and values are every other token, cut by one pass of numpy
+and gathered by Arrow. Texts of another form (separator missing, empty value, duplicate name, bytes that are no UTF-8) are
+first rewritten one by one by the same rules as `model.message.decode_properties`; then the fast way is right again.
+A value with a separator inside can't be rewritten: then the whole batch goes through Python dicts.
+"""
+
+import os
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from tandemq.model.message import decode_properties, encode_properties
+
+_NAME_END, _VALUE_END = 1, 2
+_MIX, _MIX_LONG = (np.uint64(int.from_bytes(os.urandom(8), "big") | 1) for _ in range(2))
+"""Random, so that nobody can craft names that are taken for others."""
+_PAD = 8
+_MASKS = np.array([(1 << (8 * n)) - 1 for n in range(8)] + [0xFFFFFFFFFFFFFFFF], dtype=np.uint64)
+
+
+class PropertyTexts:
+    """The property texts of a batch of messages, brought into the regular form."""
+
+    def __init__(self, texts: pa.Array) -> None:
+        """`texts`: a BinaryArray without nulls that starts at offset 0 of its buffers (the result of a `take`)."""
+        self.count = len(texts)
+        self._texts = _with_last_separator(texts)
+        self._cut()
+        self._dicts: list[dict[str, str]] | None = None
+        # Each pass repairs every row it names for good; the second sees what broken separators hid from the first.
+        while self._dicts is None and len(bad := self._irregular_rows()):
+            self._rewrite(bad)
+            self._cut()
+
+    def _cut(self) -> None:
+        """Finds all separators: `marks`, and how many texts' tokens come before each text."""
+        _, offsets, data = self._texts.buffers()
+        self._offsets = np.frombuffer(offsets, dtype=np.int32, count=self.count + 1)
+        size = int(self._offsets[-1])
+        self._data = np.zeros((size + 3 * _PAD) // 8 * 8, dtype=np.uint8)
+        if size:
+            self._data[_PAD : size + _PAD] = np.frombuffer(data, dtype=np.uint8, count=size)
+        self._text = self._data[_PAD : size + _PAD]
+        marks = np.flatnonzero(self._text <= _VALUE_END)
+        kinds = self._text[marks]
+        if len(kinds) and not kinds.all():
+            marks = marks[kinds > 0]  # a NUL is an ordinary character
+        self._marks = marks.astype(np.int32)
+        for stale in ("hashes", "_shapes", "_shape_samples", "_tokens"):
+            self.__dict__.pop(stale, None)
+        # marks before each text: position in `marks` of the first mark at or after the text's start
+        self._mark_rows = np.searchsorted(self._marks, self._offsets).astype(np.int32)
+
+    def _irregular_rows(self) -> npt.NDArray[np.int64]:
+        """Rows that must be rewritten before tokens can be read off."""
+        marks, kinds = self._marks, self._text[self._marks]
+        regular = (
+            len(marks) % 2 == 0
+            and bool((kinds[0::2] == _NAME_END).all())
+            and bool((kinds[1::2] == _VALUE_END).all())
+            and not (self._mark_rows & 1).any()
+        )
+        if not regular:
+            return self._rows_with_bad_separators(kinds)
+        lengths = self._token_lengths()
+        bad_tokens = lengths == 0
+        rows = [self._rows_of(np.flatnonzero(bad_tokens) // 2)] if bad_tokens.any() else []
+        rows.append(self._rows_with_duplicates())
+        rows.append(self._rows_not_utf8())
+        return np.unique(np.concatenate(rows))
+
+    def _rows_with_bad_separators(self, kinds: npt.NDArray[np.uint8]) -> npt.NDArray[np.int64]:
+        """The alternation is broken somewhere: test each text by itself (its marks alternate, its count is even)."""
+        first = np.repeat(self._mark_rows[:-1], np.diff(self._mark_rows))
+        expected = np.where((np.arange(len(kinds)) - first) % 2 == 0, _NAME_END, _VALUE_END)
+        wrong = np.flatnonzero(kinds != expected)
+        odd = np.flatnonzero(np.diff(self._mark_rows) % 2 == 1)
+        rows = np.searchsorted(self._mark_rows, wrong, side="right") - 1
+        # With every text suspect of empty values or duplicates too, rewriting all that are not plainly fine is simplest.
+        return np.unique(np.concatenate([rows, odd, self._rows_short()]))
+
+    def _rows_short(self) -> npt.NDArray[np.int64]:
+        adjacent = np.flatnonzero(np.diff(self._marks) == 1) + 1
+        return np.searchsorted(self._mark_rows, adjacent, side="right") - 1
+
+    def _rewrite(self, rows: npt.NDArray[np.int64]) -> None:
+        texts = self._texts.to_pylist()
+        for row in rows.tolist():
+            properties = decode_properties(texts[row])
+            if any("\x01" in value for value in properties.values()):
+                self._dicts = [decode_properties(text) for text in texts]
+                return
+            texts[row] = encode_properties(properties)
+        self._texts = pa.array(texts, type=pa.binary())
+
+    def _token_lengths(self) -> npt.NDArray[np.int32]:
+        marks = self._marks
+        lengths = np.empty(len(marks), dtype=np.int32)
+        if len(marks):
+            lengths[0] = marks[0]
+            np.subtract(marks[1:], marks[:-1], out=lengths[1:])
+            lengths[1:] -= 1
+        return lengths
+
+    def _rows_of(self, pairs: npt.NDArray[Any]) -> npt.NDArray[np.int64]:
+        return np.searchsorted(self._pair_rows, pairs, side="right") - 1
+
+    @property
+    def _pair_rows(self) -> npt.NDArray[np.int32]:
+        """Pairs before each text, and the total: the offsets of the map column."""
+        return self._mark_rows >> 1
+
+    def _name_hashes(self) -> npt.NDArray[np.uint64]:
+        """A number per name: equal names have equal numbers; other names nearly never do."""
+        stops = self._marks[0::2].astype(np.int64)
+        starts = np.empty_like(stops)
+        if len(stops):
+            starts[0] = 0
+            starts[1:] = self._marks[1:-1:2] + 1
+        lengths = stops - starts
+        head = self._words_at(starts + _PAD) & _MASKS[np.minimum(lengths, 8)]
+        hashes = head * _MIX + lengths.astype(np.uint64)
+        long = np.flatnonzero(lengths > 8)
+        if len(long):
+            hashes[long] ^= self._words_at(stops[long]) * _MIX_LONG  # the last 8 bytes: the pad makes up for them
+        return hashes
+
+    def _words_at(self, at: npt.NDArray[np.int64]) -> npt.NDArray[np.uint64]:
+        """The 8 bytes at each place, from two aligned reads: numpy's own unaligned gather is several times slower."""
+        words = self._data.view("<u8")
+        low, bits = at >> 3, ((at & 7) << 3).astype(np.uint64)
+        # A shift by 64 is undefined, so the upper part goes by 63 - bits and then by one more.
+        return (words[low] >> bits) | (words[low + 1] << (np.uint64(63) - bits) << np.uint64(1))
+
+    def _rows_with_duplicates(self) -> npt.NDArray[np.int64]:
+        """Rows whose names may repeat. Messages of one producer share a *shape*, so one row of each shape is looked at."""
+        offsets = self._pair_rows
+        shapes = self._shapes
+        if shapes is None:
+            return np.empty(0, dtype=np.int64)
+        suspects = []
+        for shape, row in enumerate(self._shape_samples.tolist()):
+            names = self.hashes[offsets[row] : offsets[row + 1]]
+            if len(np.unique(names)) != len(names):
+                suspects.append(np.flatnonzero(shapes == shape))
+        return np.concatenate(suspects) if suspects else np.empty(0, dtype=np.int64)
+
+    def _rows_not_utf8(self) -> npt.NDArray[np.int64]:
+        if not len(self._text) or self._text.max() < 0x80:
+            return np.empty(0, dtype=np.int64)
+        try:
+            self._texts.cast(pa.string())
+        except pa.ArrowInvalid:
+            return np.array(
+                [i for i, text in enumerate(self._texts.to_pylist()) if not _is_utf8(text)], dtype=np.int64
+            )
+        return np.empty(0, dtype=np.int64)
+
+    @cached_property
+    def hashes(self) -> npt.NDArray[np.uint64]:
+        return self._name_hashes()
+
+    @cached_property
+    def _shapes(self) -> npt.NDArray[np.int32] | None:
+        """Number of each text's shape: its names in their order."""
+        if not len(self._marks):
+            return None
+        offsets = self._pair_rows
+        sums = np.zeros(len(self.hashes) + 1, dtype=np.uint64)
+        place = np.arange(len(self.hashes), dtype=np.uint64) - np.repeat(offsets[:-1], np.diff(offsets)).astype(np.uint64)
+        np.cumsum(self.hashes * (place * np.uint64(2) + np.uint64(3)), out=sums[1:])
+        shape = sums[offsets[1:]] - sums[offsets[:-1]]
+        encoded = pa.array(shape).dictionary_encode()
+        return np.asarray(encoded.indices)
+
+    @cached_property
+    def _shape_samples(self) -> npt.NDArray[np.int64]:
+        """One row of each shape."""
+        assert self._shapes is not None
+        return np.unique(self._shapes, return_index=True)[1]
+
+    @cached_property
+    def _tokens(self) -> pa.Array:
+        """name, separator, value, separator, ... over the whole buffer: elements to take from, nothing copied."""
+        marks = self._marks
+        offsets = np.empty(2 * len(marks) + 1, dtype=np.int32)
+        offsets[0] = 0
+        offsets[1::2] = marks
+        offsets[2::2] = marks + 1
+        data = pa.py_buffer(self._text)
+        return pa.Array.from_buffers(pa.string(), 2 * len(marks), [None, pa.py_buffer(offsets), data])
+
+    def as_map(self, wanted: pa.DataType) -> pa.Array:
+        """The map column."""
+        if self._dicts is not None:
+            return pa.array([list(properties.items()) for properties in self._dicts], type=wanted)
+        pairs = len(self._marks) // 2
+        index = np.arange(0, 4 * pairs, 4, dtype=np.int32)
+        names = self._tokens.take(pa.array(index))
+        values = self._tokens.take(pa.array(index + 2))
+        return pa.MapArray.from_arrays(pa.array(self._pair_rows), names, values, type=wanted)
+
+    def value_of(self, name: str) -> pa.Array:
+        """One property of every message as a string column; null where it is missing."""
+        if self._dicts is not None:
+            return pa.array([properties.get(name) for properties in self._dicts], type=pa.string())
+        if self._shapes is None:
+            return pa.nulls(self.count, pa.string())
+        samples, offsets, tokens = self._shape_samples, self._pair_rows, self._tokens
+        place = np.full(len(samples), -1, dtype=np.int64)
+        for shape, row in enumerate(samples.tolist()):
+            for pair in range(offsets[row], offsets[row + 1]):
+                if tokens[4 * pair].as_py() == name:
+                    place[shape] = pair - offsets[row]
+        at = place[self._shapes]
+        index = pa.array((offsets[:-1] + at) * 4 + 2, mask=at < 0)
+        return tokens.take(index)
+
+
+def _with_last_separator(texts: pa.Array) -> pa.Array:
+    """Some clients leave the last separator out: texts that lack it get it."""
+    if not len(texts):
+        return texts
+    lengths = pc.binary_length(texts)
+    lacking = pc.and_(pc.greater(lengths, 0), pc.invert(pc.ends_with(texts, b"\x02")))
+    if not pc.any(lacking).as_py():
+        return texts
+    joined = pc.binary_join_element_wise(texts, b"\x02", b"")
+    return pc.if_else(lacking, joined, texts)
+
+
+def _is_utf8(text: bytes) -> bool:
+    try:
+        text.decode()
+    except UnicodeDecodeError:
+        return False
+    return True

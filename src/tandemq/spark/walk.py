@@ -1,0 +1,189 @@
+"""Where the records of a piece of log begin: one vectorised pass over the sizes.
+
+A record says its size, so positions form a chain that only a loop can follow; in Python that loop costs more than all the
+columns together. Instead many places of the buffer are followed at once: a *lane* starts at a likely record (its magic,
+and its physical offset where the buffer's place in the log is known), numpy advances all lanes by one record per step,
+and a lane counts only if the lane before it arrives exactly at its start. Lane 0 starts at a known record, so by induction
+every accepted position is on the chain; where two lanes don't meet, the plain loop takes over from there.
+"""
+
+import struct
+from enum import Enum
+from typing import Any, NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+from tandemq.codec.record import FIXED_SIZE_V4, MAGIC_BLANK, MAGIC_V1, MAGIC_V2, PHYSICAL_OFFSET_AT
+
+Positions = npt.NDArray[np.int64]
+
+_SIZE_MAGIC = struct.Struct(">II")
+_MAGIC_PREFIX = MAGIC_V1.to_bytes(4, "big")[:3]
+_MAGIC_MASK = 0xFFFFFFFF ^ (MAGIC_V1 ^ MAGIC_V2)
+_MAGIC_BITS = MAGIC_V1 & _MAGIC_MASK
+"""Two magics, told from all others by one comparison; the bits they differ in (0x0C) also allow two unused values, which
+the decoder refuses."""
+_LANE_BYTES = 1 << 15
+"""About 40 records of 800 bytes per lane: enough to pay for finding its start, and enough lanes for numpy."""
+_LANES_MIN = 8
+_CHAIN_CHECKED = 3
+"""Records that must follow a resynchronisation point; a body that imitates this many with the right offsets is no accident."""
+
+
+class End(Enum):
+    """Why a walk stopped."""
+
+    LIMIT = "the next record begins at or after the stop"
+    BLANK = "the blank record that ends a segment"
+    ZEROS = "nothing was ever written here"
+    CUT = "a record that goes beyond the readable bytes"
+    BROKEN = "no record: unknown magic or impossible size"
+
+
+class Walk(NamedTuple):
+    """Record positions in ascending order, where the chain stopped, and why."""
+
+    positions: Positions
+    next: int
+    end: End
+
+
+def big_endian(view: npt.NDArray[np.uint8], kind: str) -> npt.NDArray[Any]:
+    """A view of the bytes as overlapping big-endian numbers: element i is read at byte i."""
+    size = np.dtype(kind).itemsize
+    return np.ndarray(shape=(max(0, len(view) - size + 1),), dtype=kind, buffer=view.data, strides=(1,))
+
+
+def walk(buffer: Any, start: int, stop: int, limit: int, *, base: int | None = None, records_max: int = 0) -> Walk:
+    """Positions of the records that begin in [start, stop) and end at or before `limit`.
+
+    `buffer` is bytes, bytearray or mmap (it must have `find`); `start` must be a record boundary. `base` is the physical
+    offset of the buffer's first byte, None when the records are not in log order (pulled messages).
+    """
+    limit = min(limit, len(buffer))
+    stop = min(stop, limit)
+    lanes = min((stop - start) // _LANE_BYTES, 4096)
+    found: list[Positions] = []
+    if lanes >= _LANES_MIN and not records_max:
+        view = np.frombuffer(buffer, dtype=np.uint8, count=limit)
+        positions, start = _walk_lanes(buffer, view, start, stop, limit, base, lanes)
+        found.append(positions)
+    tail, position, end = _hop(buffer, start, stop, limit, records_max)
+    found.append(np.array(tail, dtype=np.int64))
+    return Walk(np.concatenate(found), position, end)
+
+
+def _hop(buffer: Any, position: int, stop: int, limit: int, records_max: int) -> tuple[list[int], int, End]:
+    unpack = _SIZE_MAGIC.unpack_from
+    found: list[int] = []
+    last = limit - 8
+    while position < stop:
+        if position > last:
+            return found, position, End.CUT
+        size, magic = unpack(buffer, position)
+        if magic != MAGIC_V1 and magic != MAGIC_V2:
+            if magic == MAGIC_BLANK and size >= 8:
+                return found, position, End.BLANK
+            return found, position, End.ZEROS if magic == 0 and size == 0 else End.BROKEN
+        if size < FIXED_SIZE_V4:
+            return found, position, End.BROKEN
+        if position + size > limit:
+            return found, position, End.CUT
+        found.append(position)
+        position += size
+        if records_max and len(found) >= records_max:
+            break
+    return found, position, End.LIMIT
+
+
+def _walk_lanes(
+    buffer: Any, view: npt.NDArray[np.uint8], start: int, stop: int, limit: int, base: int | None, lanes: int
+) -> tuple[Positions, int]:
+    """Positions as far as the lanes meet, and where the loop must go on."""
+    starts = _lane_starts(buffer, start, stop, limit, base, lanes)
+    bounds = np.append(starts[1:], stop)
+    ends = starts.copy()
+    heads = big_endian(view, ">i8")
+    steps: list[Positions] = []
+    owners: list[Positions] = []
+    lane = np.arange(len(starts))
+    position, bound = starts, bounds
+    while len(position):
+        readable = position <= limit - 8
+        if not readable.all():
+            lane, position, bound = lane[readable], position[readable], bound[readable]
+        head = heads[position].astype(np.int64)
+        after = position + (head >> 32)
+        good = (head & _MAGIC_MASK) == _MAGIC_BITS
+        good &= (head >= FIXED_SIZE_V4 << 32) & (after <= limit)
+        if not good.all():
+            lane, position, bound, after = lane[good], position[good], bound[good], after[good]
+        steps.append(position)
+        owners.append(lane)
+        position = after
+        ends[lane] = position
+        going = position < bound
+        if not going.all():
+            lane, position, bound = lane[going], position[going], bound[going]
+    positions = np.concatenate(steps) if steps else np.empty(0, dtype=np.int64)
+    meets = ends[:-1] == bounds[:-1]
+    if meets.all():
+        return np.sort(positions), int(ends[-1])
+    whole = int(np.argmin(meets))
+    return np.sort(positions[np.concatenate(owners) <= whole]), int(ends[whole])
+
+
+def _lane_starts(buffer: Any, start: int, stop: int, limit: int, base: int | None, lanes: int) -> Positions:
+    starts = [start]
+    for target in range(start + (stop - start) // lanes, stop, max(1, (stop - start) // lanes)):
+        found = _candidate(buffer, max(target, starts[-1] + 1), min(stop, target + _LANE_BYTES), limit, base)
+        if found is not None:
+            starts.append(found)
+    return np.array(starts, dtype=np.int64)
+
+
+def _candidate(buffer: Any, start: int, stop: int, limit: int, base: int | None) -> int | None:
+    """The first place in [start, stop) that looks like the beginning of a record."""
+    position = start
+    while True:
+        at = buffer.find(_MAGIC_PREFIX, position + 4, min(limit, stop + 6))
+        if at < 0:
+            return None
+        position = at - 4
+        if looks_like_record(buffer, position, limit, base):
+            return position
+        position += 1
+
+
+def looks_like_record(buffer: Any, position: int, limit: int, base: int | None) -> bool:
+    """Magic and size fit, and the record carries the physical offset of the place where it lies."""
+    if position + FIXED_SIZE_V4 > limit:
+        return False
+    size, magic = _SIZE_MAGIC.unpack_from(buffer, position)
+    if magic not in (MAGIC_V1, MAGIC_V2) or size < FIXED_SIZE_V4 or position + size > limit:
+        return False
+    at = position + PHYSICAL_OFFSET_AT
+    return base is None or int.from_bytes(buffer[at : at + 8], "big") == base + position
+
+
+def resynchronise(buffer: Any, start: int, stop: int, limit: int, base: int) -> int | None:
+    """The first record boundary in [start, stop) of a buffer that lies at `base` in the log; None if there is none.
+
+    Splits of a segment begin anywhere, and damaged records hide where the next one begins: both are found by magic and
+    physical offset, and confirmed by the records that follow.
+    """
+    position = start
+    while position < stop:
+        found = _candidate(buffer, position, stop, limit, base)
+        if found is None:
+            return None
+        if _chain_holds(buffer, found, limit, base):
+            return found
+        position = found + 1
+    return None
+
+
+def _chain_holds(buffer: Any, position: int, limit: int, base: int) -> bool:
+    chain = _hop(buffer, position, limit, limit, _CHAIN_CHECKED)
+    return chain[2] is not End.BROKEN and all(looks_like_record(buffer, p, limit, base) for p in chain[0])
