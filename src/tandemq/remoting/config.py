@@ -92,7 +92,7 @@ class RemotingConfig:
     inflight_max: int = setting(
         "clientAsyncSemaphoreValue", 65535, "Requests of one connection that may wait for an answer.", minimum=1
     )
-    tls_mode: TlsMode = setting(  # noqa: RUF009  the default is an enum member
+    tls_mode: TlsMode = setting(
         "tlsMode", TlsMode.DISABLED, "What listening ports speak.", aliases=("tls.server.mode",)
     )
     tls_cert_path: str = setting(
@@ -128,6 +128,13 @@ class RemotingConfig:
         "tlsClientKeyPath", "", "PEM private key of it.", aliases=("tls.client.keyPath",)
     )
 
+    acl_enable: bool = setting("aclEnable", False, "Refuse requests without a valid signature and permission.")
+    acl_file: str = setting(
+        "aclFile",
+        "",
+        "Accounts and permissions: a plain_acl.yml as RocketMQ 4.x writes it; needed when aclEnable is true.",
+    )
+
     def __post_init__(self) -> None:
         check(self)
         if self.write_buffer_low >= self.write_buffer_high:
@@ -143,5 +150,7 @@ class RemotingConfig:
             raise ConfigError(
                 f"tlsMode={self.tls_mode.value}: needs tlsServerCertPath and tlsServerKeyPath (PEM files)"
             )
+        if self.acl_enable and not self.acl_file:
+            raise ConfigError("aclEnable=true: needs aclFile, the path of a plain_acl.yml")
         if self.tls_need_client_auth and not self.tls_trust_path:
             raise ConfigError("tlsServerNeedClientAuth=true: needs tlsServerTrustCertPath, the authorities to accept")

@@ -1,0 +1,233 @@
+"""From a property file, a TOML file and `--set key=value` flags to the config dataclasses, remembering who set what.
+
+Property files have java.util.Properties syntax, as RocketMQ's broker.conf and namesrv.conf: comments with # or !,
+`key=value`, `key: value` or `key value`, a backslash continues a line, \\uXXXX escapes. TOML files may group keys in
+tables; the tables' names don't matter. Flags win over the file. A name nobody knows is an error in a flag and a
+warning, with the nearest known name, in a file: a user's own broker.conf is accepted as it is.
+"""
+
+import difflib
+import tomllib
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, TypeVar
+
+from tandemq.cli.upstream_keys import IGNORED
+from tandemq.errors import ConfigError
+from tandemq.settings import Setting, parse_text, settings_of
+
+FILE_SIZE_MAX = 4 * 1024 * 1024
+
+Config = TypeVar("Config")
+
+
+@dataclass(frozen=True, slots=True)
+class Entry:
+    """One setting as written: its value's text and where it stands."""
+
+    key: str
+    text: str
+    source: str
+    """E.g. "broker.conf:12" or "--set"."""
+
+
+@dataclass(frozen=True, slots=True)
+class Loaded:
+    """The configs, by class, and the story of every value that is not a default."""
+
+    configs: Mapping[type, Any]
+    sources: Mapping[str, str]
+    """Property name -> where its value came from; names not in here have their default."""
+    warnings: Sequence[str] = field(default=())
+
+    def __getitem__(self, config_class: type[Config]) -> Config:
+        found: Config = self.configs[config_class]
+        return found
+
+
+def load(
+    path: Path | None,
+    classes: Iterable[type],
+    *,
+    overrides: Iterable[str] = (),
+    defaults: Mapping[str, str] | None = None,
+) -> Loaded:
+    """Builds each config class from a file (or none), flags `key=value`, and defaults other than the classes' own.
+
+    A property that several classes declare (listenPort) is given to all of them. ConfigError names file and line.
+    """
+    entries = [Entry(key, text, "default of this command") for key, text in (defaults or {}).items()]
+    written = read_file(path) if path is not None else []
+    flags = [_flag(text) for text in overrides]
+    known = _known_keys(classes := tuple(classes))
+    warnings = []
+    chosen: dict[str, Entry] = {}
+    for entry in (*entries, *written, *flags):
+        name = known.get(entry.key)
+        if name is not None:
+            chosen[name] = entry
+        elif entry.source == "--set":
+            raise ConfigError(f"--set {entry.key}={entry.text}: {_unknown(entry.key, known)}")
+        else:
+            warnings.append(f"{entry.source}: {_unknown(entry.key, known)}")
+    configs = {config_class: _build(config_class, chosen) for config_class in classes}
+    sources = {name: entry.source for name, entry in chosen.items()}
+    return Loaded(configs, sources, tuple(warnings))
+
+
+def _build(config_class: type, chosen: Mapping[str, Entry]) -> Any:
+    values = {}
+    used = {}
+    for name, (declared, described) in settings_of(config_class).items():
+        entry = chosen.get(described.key)
+        if entry is None:
+            continue
+        try:
+            values[name] = parse_text(declared, described, entry.text)
+        except ConfigError as error:
+            raise ConfigError(f"{entry.source}: {error}") from None
+        used[described.key] = entry
+    try:
+        return config_class(**values)
+    except ConfigError as error:
+        source = next((entry.source for key, entry in used.items() if str(error).startswith(f"{key}=")), None)
+        raise ConfigError(f"{source}: {error}" if source else str(error)) from None
+
+
+def _known_keys(classes: Iterable[type]) -> dict[str, str]:
+    """Every accepted spelling -> the property's own name."""
+    known = {}
+    for config_class in classes:
+        for described in _settings(config_class):
+            known.update(dict.fromkeys((described.key, *described.aliases), described.key))
+    return known
+
+
+def _settings(config_class: type) -> list[Setting]:
+    return [described for _, described in settings_of(config_class).values()]
+
+
+def _unknown(key: str, known: Iterable[str]) -> str:
+    if key in IGNORED:
+        return f"{key}: an option of RocketMQ that has no effect in TandemQ"
+    near = difflib.get_close_matches(key, known, n=1)
+    hint = f"did you mean {near[0]}?" if near else "`tandemq config` lists what there is"
+    return f"{key}: no such option; {hint}"
+
+
+def _flag(text: str) -> Entry:
+    key, separator, value = text.partition("=")
+    if not separator or not key.strip():
+        raise ConfigError(f"--set {text}: key=value expected, e.g. --set listenPort=9877")
+    return Entry(key.strip(), value.strip(), "--set")
+
+
+# Files ----------------------------------------------------------------------------------------------------------------
+
+
+def read_file(path: Path) -> list[Entry]:
+    """The entries of a .toml file, or of any other file in property syntax."""
+    try:
+        size = path.stat().st_size
+        if size > FILE_SIZE_MAX:
+            raise ConfigError(f"{path}: {size} bytes are no configuration, the limit is {FILE_SIZE_MAX}")
+        data = path.read_bytes()
+    except OSError as error:
+        raise ConfigError(f"{path}: can't be read: {error.strerror}") from None
+    try:
+        text = data.decode("utf-8")
+    except UnicodeDecodeError:
+        text = data.decode("latin-1")  # what java.util.Properties reads
+    return parse_toml(text, path.name) if path.suffix == ".toml" else parse_properties(text, path.name)
+
+
+def parse_toml(text: str, name: str) -> list[Entry]:
+    """Scalars of a TOML document, tables flattened."""
+    try:
+        document = tomllib.loads(text)
+    except tomllib.TOMLDecodeError as error:
+        raise ConfigError(f"{name}: no TOML: {error}") from None
+    return list(_toml_entries(document, name, depth=0))
+
+
+def _toml_entries(table: Mapping[str, Any], name: str, depth: int) -> Iterable[Entry]:
+    for key, value in table.items():
+        if isinstance(value, dict) and depth < 4:
+            yield from _toml_entries(value, name, depth + 1)
+        elif isinstance(value, bool):
+            yield Entry(key, "true" if value else "false", name)
+        elif isinstance(value, (str, int, float)):
+            yield Entry(key, str(value), name)
+        else:
+            raise ConfigError(f"{name}: {key}: text, a number or true/false expected, got {type(value).__name__}")
+
+
+def parse_properties(text: str, name: str) -> list[Entry]:
+    """The entries of a property file, in order; a key written twice counts with its last value."""
+    entries = []
+    for number, line in _logical_lines(text):
+        key, value = _split(line)
+        try:
+            entries.append(Entry(_unescape(key), _unescape(value), f"{name}:{number}"))
+        except ValueError:
+            raise ConfigError(f"{name}:{number}: \\u must be followed by four hex digits") from None
+    return entries
+
+
+def _logical_lines(text: str) -> Iterable[tuple[int, str]]:
+    """(number of its first line, text) of every line with content; a line that ends in a single \\ continues."""
+    pending: list[str] = []
+    start = 0
+    for number, raw in enumerate(text.splitlines(), 1):
+        line = raw.lstrip(" \t\f")
+        if not pending:
+            if not line or line[0] in "#!":
+                continue
+            start = number
+        trailing = len(line) - len(line.rstrip("\\"))
+        if trailing % 2:
+            pending.append(line[:-1])
+            continue
+        yield start, "".join((*pending, line))
+        pending.clear()
+    if pending:
+        yield start, "".join(pending)
+
+
+def _split(line: str) -> tuple[str, str]:
+    """Key and value: the key ends at the first unescaped =, : or blank."""
+    position = 0
+    while position < len(line) and line[position] not in "=: \t\f":
+        position += 2 if line[position] == "\\" else 1
+    rest = line[position:].lstrip(" \t\f")
+    if rest[:1] in ("=", ":"):
+        rest = rest[1:].lstrip(" \t\f")
+    return line[:position], rest
+
+
+_ESCAPES = {"t": "\t", "n": "\n", "r": "\r", "f": "\f"}
+
+
+def _unescape(text: str) -> str:
+    if "\\" not in text:
+        return text
+    found = []
+    position = 0
+    while position < len(text):
+        character = text[position]
+        position += 1
+        if character != "\\" or position >= len(text):
+            found.append(character)
+            continue
+        escaped = text[position]
+        position += 1
+        if escaped == "u":
+            digits = text[position : position + 4]
+            if len(digits) < 4:
+                raise ValueError(digits)
+            found.append(chr(int(digits, 16)))
+            position += 4
+        else:
+            found.append(_ESCAPES.get(escaped, escaped))
+    return "".join(found)

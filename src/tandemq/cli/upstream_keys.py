@@ -1,0 +1,80 @@
+"""Property names RocketMQ 4.9 and 5.3 accept and TandemQ has no use for: accepted with one note each.
+
+A user's broker.conf is taken as it is. A name in this list is told apart from a mistyped one: it is no mistake, it only
+has no effect here (thread pools, transient pools, timer wheels, DLedger, controllers, metrics of the original).
+"""
+
+IGNORED: frozenset[str] = frozenset(
+    """
+    accessMessageInMemoryMaxRatio accountStatsEnable accountStatsPrintZeroValues ackMessageThreadPoolNums aclEnable
+    adminBrokerThreadPoolNums appendAckAsync appendCkAsync appendTopicForTimerDeleteKey assignRequestTimeout
+    asyncSenderWriteAndFlush asyncSendEnable autoDeleteUnusedStats autoMessageVersionOnTopicLen
+    bitMapLengthConsumeQueueExt bgReadAndProcess brokerFastFailureEnable brokerFetchNamesrvAddrInterval
+    brokerHeartbeatInterval brokerNotActiveTimeoutMillis brokerTopicEnable callbackThreadNums
+    channelExpiredTimeout channelNotActiveInterval checkTransactionMessageEnable clientAsyncSemaphoreValueNums
+    clientCallbackExecutorThreads clientCloseSocketIfTimeout clientManageThreadPoolNums
+    clientManagerThreadPoolQueueCapacity
+    clientOnewaySemaphoreValue clientPooledByteBufAllocatorEnable clientSocketRcvBufSize clientSocketSndBufSize
+    clientWorkerThreads clusterTest clusterTopicEnable coldCtrStrategyEnable coldDataFlowControlEnable
+    coldDataScanEnable commercialBaseCount commercialBigCount commercialEnable commercialSizePerMsg
+    commercialTimerCount commercialTransCount commitCommitLogLeastPages commitCommitLogThoroughInterval
+    commitIntervalCommitLog compressedRegister configBlackList configManagerVersion consumerFallbehindThreshold
+    consumerManageThreadPoolNums consumerManagerThreadPoolQueueCapacity controllerAddr controllerDeployType
+    dLegerGroup dLegerPeers dLegerSelfId dataReadAheadEnable debugLockEnable defaultMessageRequestMode
+    defaultPopShareQueueNum deleteConsumeQueueFilesInterval deleteFileBatchMax dispatchCqThreads
+    dispatchFromSenderThread disableConsumeIfConsumerReadSlowly duplicationEnable
+    enableActingMaster enableBroadcastOffsetStore enableBuildConsumeQueueConcurrently enableCalcFilterBitMap
+    enableCompaction enableConsumeQueueExt enableControllerInNamesrv enableControllerMode enableDLegerCommitLog
+    enableDetailStat enableElectUncleanMaster enableLmq enableMixedMessageType enableMultiDispatch
+    enableNetWorkFlowControl enableNotifyAfterPopOrderLockRelease enablePopBatchAck enablePopBufferMerge enablePopLog
+    enableRandomPort enableRemoteEscape enableRetryTopicV2 enableRocksDBStore enableRunningFlagsInFlush
+    enableScheduleAsyncDeliver enableScheduleMessageStats enableSeparateConsumeQueue enableSingleTopicRegister
+    enableSkipLongAwaitingAck enableSlaveActingMaster enableTimerRequest encodeReadBufferSize
+    endTransactionPoolQueueCapacity
+    endTransactionThreadPoolNums expectConsumerNumUseFilter fastFailIfNoBufferInStorePool fetchNameSrvAddrByDnsLookup
+    fetchNamesrvAddrByAddressServer fileReservedTimeByTopic filterDataCleanTimeSpan filterServerNums
+    filterSupportRetry flushConsumeQueueThoroughInterval flushLeastPagesWhenWarmMapedFile forceRegister
+    haFlowControlEnable haMaxGapNotInSync haMaxTimeSlaveNotCatchup haTransferBatchSizeByte heartbeatThreadPoolNums
+    heartbeatThreadPoolQueueCapacity highSpeedMode inSyncReplicas isEnableBatchPush
+    itemNumbersPerHour keepAlive litePullMessageEnable litePullMessageThreadPoolNums litePullThreadPoolQueueCapacity
+    loadBalancePollNameServerInterval lockInStrictMode longPollingEnableStat
+    mapperFileSizeBatchConsumeQueue mappedFileSizeConsumeQueueExt mappedFileSizeTimerLog maxBatchDeleteFilesNum
+    maxDelayTime maxErrorRateOfBloomFilter maxHaTransferByteInSecond maxLmqConsumeQueueNum maxPopPollingSize
+    maxSlaveResendLength maxStatsIdleTimeInMinutes maxChecksumRange messageStorePlugIn
+    metricsExporterType metricsGrpcExporterHeader metricsGrpcExporterInterval metricsGrpcExporterTarget
+    metricsGrpcExporterTimeOutInMills metricsInDelta metricsLabel metricsOtelCardinalityLimit
+    metricsPromExporterHost metricsPromExporterPort minInSyncReplicas multiCommitLogPathFeature
+    notifyBrokerRoleChanged notifyConsumerIdsChangedEnable notifyMinBrokerIdChanged numOfMetadataFileThread
+    nettyServerConfigurable osPageCacheBusyTimeOutMills popCkMaxBufferSize popCkOffsetMaxQueueSize
+    popCkStayBufferTime popCkStayBufferTimeOut popConsumerFSServiceInit popFromRetryProbability
+    popInflightMessageThreshold
+    popPollingMapSize popPollingSize popPollingMapExpireTimeSize popResponseReturnActualRetryTopic
+    preferDirectByteBuffer processReplyMessageThreadPoolNums processRequestMaxTimeMs
+    putMessageFutureThreadPoolNums putMsgIndexHightWater pullMessageThreadPoolNums pullThreadPoolQueueCapacity
+    queryMessageThreadPoolNums queryThreadPoolQueueCapacity readUnCommitted readerWaitDuration
+    realTimeNotifyConsumerChange recallMessageEnable recheckCount registerBrokerTimeoutMills
+    rejectPullConsumerEnable replicasPerDiskPartition replyThreadPoolQueueCapacity retrieveMessageFromPopRetryTopicV1
+    reviveAckWaitMs reviveInterval reviveMaxSlow reviveQueueNum reviveScanTime rocketmqHome
+    scanNotActiveBrokerInterval scheduleAsyncDeliverMaxPendingLimit scheduleAsyncDeliverMaxResendNum2Blocked
+    sendHeartbeatTimeoutMillis sendMessageThreadPoolNums sendThreadPoolQueueCapacity serverAsyncSemaphoreValueNums
+    serverCallbackExecutorThreads serverNettyWorkerGroupThreads serverOnewaySemaphoreValue
+    serverPooledByteBufAllocatorEnable serverSelectorThreads serverSocketRcvBufSize serverSocketSndBufSize
+    serverWorkerThreads shutdownWaitTimeSeconds slaveTimeout splitMetadataSize splitRegistrationSize
+    enableSplitMetadata enableSplitRegistration startAcceptSendRequestTimeStamp storeReplyMessageEnable
+    storePathCommitLogReadOnly syncBrokerMemberGroupPeriod syncBrokerMetadataPeriod syncControllerMetadataPeriod
+    syncFromLastFile syncMasterFlushOffsetWhenStartup timeWindow timerCheckMetricsWhen timerCongestNumEachSlot
+    timerEnableCheckMetrics timerEnableDisruptor timerFlushIntervalMs timerGetMessageThreadNum timerInterceptDelayLevel
+    timerMaxDelaySec timerMetricSmallThreshold timerPrecisionMs timerProgressLogIntervalMs timerPutMessageThreadNum
+    timerRollWindowSlot timerSkipUnknownError timerStopDequeue timerStopEnqueue timerWarmEnable timerWheelEnable
+    totalReplicas traceTopicEnableOld transactionMetricFlushInterval transferMsgByHeap transientStorePoolEnable
+    transientStorePoolSize travelCqFileNumWhenGetMessage uncommittedDelayOffset useABSLock useClientThreadPool
+    useEpollNativeSelector usePooledByteBufAllocator usePopV2 useReentrantLockWhenPutMessage
+    useSeparateRetryQueue useServerSideResetOffset useSingleRocksDBForAllConfigs useSpinLock useStaticSubscription
+    useTransientStorePool validateSystemTopicWhenUpdateTopic waitTimeMillsInAckQueue waitTimeMillsInAdminBrokerQueue
+    waitTimeMillsInHeartbeatQueue waitTimeMillsInLitePullQueue waitTimeMillsInPullQueue waitTimeMillsInSendQueue
+    waitTimeMillsInTransactionQueue warmMapedFileEnable
+    clientRequestThreadPoolNums clientRequestThreadPoolQueueCapacity defaultThreadPoolNums
+    defaultThreadPoolQueueCapacity unRegisterBrokerQueueCapacity needWaitForService waitSecondsForService
+    supportActingMaster deleteTopicWithBrokerRegistration productEnvName enableAllTopicList enableTopicList
+    """.split()  # noqa: SIM905  a wall of quotes is harder to read
+)
