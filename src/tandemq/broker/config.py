@@ -35,10 +35,6 @@ class BrokerConfig:
     )
     broker_ip1: str = setting("brokerIP1", "", "Address told to clients; empty finds the machine's own.")
     broker_ip2: str = setting("brokerIP2", "", "Address told to slaves for HA; empty is brokerIP1.")
-    listen_port: int = setting(
-        "listenPort", 10911, "Port of the clients; 0 takes a free one.", minimum=0, maximum=65535
-    )
-    bind_address: str = setting("bindAddress", "0.0.0.0", "Interface to listen on.")
     vip_port_enable: bool = setting(
         "vipPortEnable", True, "Listen on listenPort-2 too, where old Java clients and upstream slaves send."
     )
@@ -75,36 +71,12 @@ class BrokerConfig:
     )
 
     # sends
-    message_size_max: int = setting(
-        "maxMessageSize",
-        4 * 1024 * 1024,
-        "Largest message body, and largest batch.",
-        unit="bytes",
-        minimum=1024,
-        maximum=15 * 1024 * 1024,
-        tunable=True,
-    )
     start_accept_send_request_timestamp: int = setting(
         "startAcceptSendRequestTimeStamp", 0, "Sends before this time are refused (milliseconds since 1970).", unit="ms"
     )
     reject_transaction_message: bool = setting("rejectTransactionMessage", False, "Refuse half messages.", tunable=True)
     store_reply_message_enable: bool = setting(
         "storeReplyMessageEnable", True, "Store the answers of request-reply beside pushing them.", tunable=True
-    )
-    ack_timeout_ms: int = setting(
-        "syncFlushTimeout",
-        5000,
-        "One deadline for everything a send waits for: local flush and slaves.",
-        unit="ms",
-        minimum=1,
-        maximum=600_000,
-        tunable=True,
-        aliases=("slaveTimeout",),
-    )
-    ack_copies: str = setting(
-        "tandemq.copies",
-        "",
-        "Copies a send waits for: a number, majority or all, +disk for copies on disk; empty asks the role.",
     )
     send_pending_max: int = setting(
         "sendThreadPoolQueueCapacity",
@@ -244,9 +216,6 @@ class BrokerConfig:
     )
 
     # delay and transactions (the services read them)
-    message_delay_level: str = setting(
-        "messageDelayLevel", "1s 5s 10s 30s 1m 2m 3m 4m 5m 6m 7m 8m 9m 10m 20m 30m 1h 2h", "Delay of each level."
-    )
     flush_delay_offset_interval_ms: int = setting(
         "flushDelayOffsetInterval", 10_000, "How often delay offsets are saved.", unit="ms", minimum=100, tunable=True
     )

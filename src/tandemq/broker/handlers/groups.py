@@ -1,0 +1,84 @@
+"""Subscription group administration: create, update, delete, list (200, 225, 207, 201, 352)."""
+
+import logging
+
+from tandemq.broker.groups import GroupTable
+from tandemq.broker.handlers.topics import page_of
+from tandemq.broker.offsets import OffsetTable
+from tandemq.broker.replies import bool_field, text_field
+from tandemq.broker.snapshots import SnapshotFile
+from tandemq.codec import bodies, fastjson
+from tandemq.codec.codes import RequestCode, ResponseCode
+from tandemq.codec.command import Command, encode_response
+from tandemq.errors import ReplyError
+from tandemq.model.topic import SubscriptionGroupConfig, group_name_problem
+from tandemq.remoting.connection import Connection
+from tandemq.remoting.dispatch import Handler
+
+log = logging.getLogger(__name__)
+
+
+class GroupHandlers:
+    """What administrators and slaves ask about groups."""
+
+    def __init__(self, groups: GroupTable, offsets: OffsetTable, snapshot: SnapshotFile) -> None:
+        self._groups = groups
+        self._offsets = offsets
+        self._snapshot = snapshot
+
+    def handlers(self) -> dict[RequestCode, Handler]:
+        return {
+            RequestCode.UPDATE_AND_CREATE_SUBSCRIPTIONGROUP: self.update,
+            RequestCode.UPDATE_AND_CREATE_SUBSCRIPTIONGROUP_LIST: self.update_list,
+            RequestCode.DELETE_SUBSCRIPTIONGROUP: self.delete,
+            RequestCode.GET_ALL_SUBSCRIPTIONGROUP_CONFIG: self.all,
+            RequestCode.GET_SUBSCRIPTIONGROUP_CONFIG: self.one,
+        }
+
+    async def update(self, connection: Connection, command: Command) -> bytes:
+        config = bodies.group_config_of(bodies.load_object(command.body, "subscriptionGroupConfig"))
+        log.info("group %s updated by %s", config.name[:130], connection.peer)
+        return await self._put(command, [config])
+
+    async def update_list(self, connection: Connection, command: Command) -> bytes:
+        told = bodies.list_of(bodies.load_object(command.body, "groups").get("groupConfigList"), "groupConfigList")
+        if not told:
+            raise ReplyError(ResponseCode.INVALID_PARAMETER, "groupConfigList is empty")
+        return await self._put(command, [bodies.group_config_of(item) for item in told])
+
+    async def _put(self, command: Command, configs: list[SubscriptionGroupConfig]) -> bytes:
+        try:
+            self._groups.put_all(configs)
+        except ValueError as error:
+            raise ReplyError(ResponseCode.INVALID_PARAMETER, str(error)) from None
+        await self._snapshot.saved()
+        return encode_response(command.opaque, ResponseCode.SUCCESS)
+
+    async def delete(self, connection: Connection, command: Command) -> bytes:
+        name = text_field(command.ext, "groupName")
+        if (problem := group_name_problem(name)) is not None:
+            raise ReplyError(ResponseCode.INVALID_PARAMETER, problem)
+        if self._groups.is_system(name):
+            raise ReplyError(ResponseCode.INVALID_PARAMETER, f"group {name} belongs to the broker itself")
+        log.info("group %s deleted by %s", name, connection.peer)
+        self._groups.delete(name)
+        if bool_field(command.ext, "cleanOffset"):
+            self._offsets.remove_group(name)
+        await self._snapshot.saved()
+        return encode_response(command.opaque, ResponseCode.SUCCESS)
+
+    def all(self, connection: Connection, command: Command) -> bytes:
+        snapshot = self._groups.snapshot()
+        table = snapshot["subscriptionGroupTable"]
+        names = page_of(sorted(table), command.ext, "groupSeq", "maxGroupNum", self._groups.version)
+        snapshot["subscriptionGroupTable"] = {name: table[name] for name in names}
+        ext = {"totalGroupNum": str(len(table))}
+        return encode_response(command.opaque, ResponseCode.SUCCESS, None, ext, fastjson.dumps(snapshot))
+
+    def one(self, connection: Connection, command: Command) -> bytes:
+        name = text_field(command.ext, "group")
+        config = self._groups.find_or_create(name)
+        if config is None:
+            raise ReplyError(ResponseCode.SUBSCRIPTION_GROUP_NOT_EXIST, f"No group in this broker. group: {name[:130]}")
+        body = fastjson.dumps(bodies.group_config_json(config))
+        return encode_response(command.opaque, ResponseCode.SUCCESS, None, None, body)

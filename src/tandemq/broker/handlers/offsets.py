@@ -1,0 +1,117 @@
+"""Offsets: what groups have consumed (14, 15, 43) and where queues begin and end (29, 30, 31, 32)."""
+
+from tandemq.broker.groups import GroupTable
+from tandemq.broker.handlers.pull import PullHandlers
+from tandemq.broker.offsets import OffsetTable
+from tandemq.broker.replies import int_field, text_field
+from tandemq.broker.topics import TopicTable
+from tandemq.codec import fastjson
+from tandemq.codec.codes import RequestCode, ResponseCode
+from tandemq.codec.command import Command, encode_response
+from tandemq.errors import ReplyError
+from tandemq.remoting.connection import Connection
+from tandemq.remoting.dispatch import Handler
+from tandemq.store.message_store import GetStatus, MessageStore
+
+
+class OffsetHandlers:
+    """Questions and commits about offsets."""
+
+    def __init__(
+        self,
+        store: MessageStore,
+        topics: TopicTable,
+        groups: GroupTable,
+        offsets: OffsetTable,
+        pulls: PullHandlers,
+    ) -> None:
+        self._store = store
+        self._topics = topics
+        self._groups = groups
+        self._offsets = offsets
+        self._pulls = pulls
+
+    def handlers(self) -> dict[RequestCode, Handler]:
+        return {
+            RequestCode.QUERY_CONSUMER_OFFSET: self.query,
+            RequestCode.UPDATE_CONSUMER_OFFSET: self.update,
+            RequestCode.SEARCH_OFFSET_BY_TIMESTAMP: self.search,
+            RequestCode.GET_MAX_OFFSET: self.newest,
+            RequestCode.GET_MIN_OFFSET: self.oldest,
+            RequestCode.GET_EARLIEST_MSG_STORETIME: self.earliest_time,
+            RequestCode.GET_ALL_CONSUMER_OFFSET: self.all,
+        }
+
+    def query(self, connection: Connection, command: Command) -> bytes:
+        ext = command.ext
+        group, topic, queue_id = text_field(ext, "consumerGroup"), text_field(ext, "topic"), int_field(ext, "queueId")
+        offset = self._offsets.query(group, topic, queue_id)
+        if offset >= 0:
+            return _offset(command, offset)
+        if ext.get("setZeroIfNotFound", "").lower() == "false":
+            raise ReplyError(ResponseCode.QUERY_NOT_FOUND, "Not found, do not set to zero, maybe this group boot first")
+        if self._is_young(topic, queue_id):
+            return _offset(command, 0)
+        raise ReplyError(
+            ResponseCode.QUERY_NOT_FOUND, "Not found, V3_0_6_SNAPSHOT maybe this group consumer boot first"
+        )
+
+    def _is_young(self, topic: str, queue_id: int) -> bool:
+        """Nothing was ever deleted from the queue and its first message is still near: new groups start there.
+
+        Without it a group that starts together with a topic would skip what was sent before its first pull.
+        """
+        low, high = self._store.queue_range(topic, queue_id)
+        if low > 0:
+            return False
+        if high == 0:
+            return True
+        first = self._store.get(topic, queue_id, 0, 1, 1, None)
+        if first.status is not GetStatus.FOUND:
+            return False
+        return self._store.appended - first.last_physical_offset <= self._pulls.memory_window
+
+    def update(self, connection: Connection, command: Command) -> bytes:
+        ext = command.ext
+        group, topic = text_field(ext, "consumerGroup"), text_field(ext, "topic")
+        if "queueId" not in ext or "commitOffset" not in ext:
+            raise ReplyError(ResponseCode.INVALID_PARAMETER, "queueId and commitOffset are required")
+        if self._groups.find_or_create(group) is None:
+            raise ReplyError(ResponseCode.SUBSCRIPTION_GROUP_NOT_EXIST, f"Group {group[:120]} not exist!")
+        config = self._topics.get(topic)
+        if config is None:
+            raise ReplyError(ResponseCode.TOPIC_NOT_EXIST, f"Topic {topic[:120]} not exist!")
+        queue_id, offset = int_field(ext, "queueId"), int_field(ext, "commitOffset")
+        if not 0 <= queue_id < max(config.read_queues, config.write_queues):
+            raise ReplyError(ResponseCode.INVALID_PARAMETER, f"queueId[{queue_id}] is illegal for topic[{topic}]")
+        if not self._offsets.has_reset(group, topic, queue_id):
+            self._offsets.commit(group, topic, queue_id, offset)
+        return encode_response(command.opaque, ResponseCode.SUCCESS)
+
+    def search(self, connection: Connection, command: Command) -> bytes:
+        ext = command.ext
+        upper = ext.get("boundaryType", "").upper() == "UPPER"
+        topic, queue_id = text_field(ext, "topic"), int_field(ext, "queueId")
+        return _offset(command, self._store.search_by_time(topic, queue_id, int_field(ext, "timestamp"), upper))
+
+    def newest(self, connection: Connection, command: Command) -> bytes:
+        return _offset(command, self._range(command)[1])
+
+    def oldest(self, connection: Connection, command: Command) -> bytes:
+        return _offset(command, self._range(command)[0])
+
+    def _range(self, command: Command) -> tuple[int, int]:
+        return self._store.queue_range(text_field(command.ext, "topic"), int_field(command.ext, "queueId"))
+
+    def earliest_time(self, connection: Connection, command: Command) -> bytes:
+        topic, queue_id = text_field(command.ext, "topic"), int_field(command.ext, "queueId")
+        timestamp = self._store.earliest_store_time(topic, queue_id)
+        return encode_response(command.opaque, ResponseCode.SUCCESS, None, {"timestamp": str(timestamp)})
+
+    def all(self, connection: Connection, command: Command) -> bytes:
+        body = fastjson.dumps_unquoted(self._offsets.snapshot())
+        return encode_response(command.opaque, ResponseCode.SUCCESS, None, None, body)
+
+
+def _offset(command: Command, offset: int) -> bytes:
+    return encode_response(command.opaque, ResponseCode.SUCCESS, None, {"offset": str(offset)})

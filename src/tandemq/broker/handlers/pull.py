@@ -1,0 +1,390 @@
+"""PULL_MESSAGE and LITE_PULL_MESSAGE: checks, read, answer; or park until a message comes or the client's time is up.
+
+    request ─▶ checks ─▶ store.get ─▶ FOUND ─────────────▶ records, straight from the mapped log
+                 │           └──────▶ nothing new, may wait ─▶ parked ─ arrival ─▶ read again ─▶ …
+                 └▶ refused: at once; to C++ clients after a second, because they pull again at once   └ deadline ─▶ 19
+
+Unlike upstream a pull is never refused because its subscription is newer than the one known from heartbeats
+(SUBSCRIPTION_NOT_LATEST, up to 30 s of silence): tag filters are then left to the client, which compares tags itself.
+"""
+
+import asyncio
+import logging
+import os
+
+from tandemq.broker.config import BrokerRole
+from tandemq.broker.filters import MessageFilter, message_filter
+from tandemq.broker.groups import GroupTable
+from tandemq.broker.live_config import LiveConfig
+from tandemq.broker.long_polling import ParkedPull, ParkedPulls, Queue
+from tandemq.broker.members import Members
+from tandemq.broker.offsets import OffsetTable
+from tandemq.broker.replies import int_field, text_field
+from tandemq.broker.stats import BrokerStats
+from tandemq.broker.subscriptions import BadExpression, Subscription, parse_subscription
+from tandemq.broker.topics import TopicTable
+from tandemq.clock import Clock
+from tandemq.codec.codes import RequestCode, ResponseCode
+from tandemq.codec.command import ONEWAY_FLAG, Command, encode_response, response_head
+from tandemq.errors import ReplyError
+from tandemq.model.topic import PERM_READ, SubscriptionGroupConfig, TopicConfig
+from tandemq.remoting.connection import Connection
+from tandemq.remoting.dispatch import Handler
+from tandemq.store.message_store import GetResult, GetStatus, MessageStore
+
+log = logging.getLogger(__name__)
+
+FLAG_COMMIT_OFFSET = 1
+FLAG_SUSPEND = 2
+FLAG_SUBSCRIPTION = 4
+"""sysFlag bits of a pull (PullSysFlag)."""
+
+EVERYTHING = MessageFilter(None)
+SUGGEST_MASTER = 0
+
+_CODES = {
+    GetStatus.FOUND: ResponseCode.SUCCESS,
+    GetStatus.NO_MATCHED_LOGIC_QUEUE: ResponseCode.PULL_OFFSET_MOVED,
+    GetStatus.NO_MESSAGE_IN_QUEUE: ResponseCode.PULL_OFFSET_MOVED,
+    GetStatus.OFFSET_TOO_SMALL: ResponseCode.PULL_OFFSET_MOVED,
+    GetStatus.OFFSET_OVERFLOW_ONE: ResponseCode.PULL_NOT_FOUND,
+    GetStatus.OFFSET_OVERFLOW_BADLY: ResponseCode.PULL_OFFSET_MOVED,
+    GetStatus.OFFSET_FOUND_NULL: ResponseCode.PULL_NOT_FOUND,
+    GetStatus.NO_MATCHED_MESSAGE: ResponseCode.PULL_RETRY_IMMEDIATELY,
+    GetStatus.MESSAGE_WAS_REMOVING: ResponseCode.PULL_RETRY_IMMEDIATELY,
+}
+
+
+class _Pull:
+    """One request that passed its checks."""
+
+    __slots__ = (
+        "asked",
+        "bytes_max",
+        "connection",
+        "count_max",
+        "filter",
+        "group",
+        "is_oneway",
+        "offset",
+        "opaque",
+        "queue_id",
+        "topic",
+    )
+
+    def __init__(
+        self,
+        connection: Connection,
+        command: Command,
+        topic: TopicConfig,
+        group: SubscriptionGroupConfig,
+        wanted: MessageFilter,
+    ) -> None:
+        ext = command.ext
+        self.connection = connection
+        self.opaque = command.opaque
+        self.is_oneway = bool(command.flag & ONEWAY_FLAG)
+        self.topic = topic
+        self.group = group
+        self.filter = wanted
+        self.queue_id = int_field(ext, "queueId")
+        self.asked = self.offset = int_field(ext, "queueOffset")
+        self.count_max = int_field(ext, "maxMsgNums")
+        self.bytes_max = int_field(ext, "maxMsgBytes", 0)
+
+
+class PullHandlers:
+    """Pulls of clients, and the parked ones."""
+
+    def __init__(
+        self,
+        store: MessageStore,
+        topics: TopicTable,
+        groups: GroupTable,
+        offsets: OffsetTable,
+        members: Members,
+        live: LiveConfig,
+        clock: Clock,
+        loop: asyncio.AbstractEventLoop,
+        stats: BrokerStats,
+    ) -> None:
+        self._store = store
+        self._topics = topics
+        self._groups = groups
+        self._offsets = offsets
+        self._members = members
+        self._live = live
+        self._clock = clock
+        self._loop = loop
+        self._stats = stats
+        self.role = live.broker.role
+        """The role of now: promotion and demotion change it."""
+        self.parked: ParkedPulls[_Pull] = ParkedPulls(live.broker.pull_parked_max)
+        self._timer: asyncio.TimerHandle | None = None
+        self._timer_at = 0.0
+        self._ram = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
+
+    def handlers(self) -> dict[RequestCode, Handler]:
+        return {RequestCode.PULL_MESSAGE: self.pull, RequestCode.LITE_PULL_MESSAGE: self.pull}
+
+    @property
+    def memory_window(self) -> int:
+        """Bytes at the end of the log that count as being in memory."""
+        return self._ram * self._live.broker.access_message_in_memory_max_ratio // 100
+
+    # requests -------------------------------------------------------------------------------------------------------
+
+    def pull(self, connection: Connection, command: Command) -> bytes | None:
+        try:
+            pull = self._checked(connection, command)
+        except ReplyError as error:
+            return self._refuse(connection, command, error)
+        ext = command.ext
+        sys_flag = int_field(ext, "sysFlag", 0)
+        topic, group = pull.topic.name, pull.group.name
+        reset = self._offsets.take_reset(group, topic, pull.queue_id)
+        if reset is None and sys_flag & FLAG_COMMIT_OFFSET and self.role is not BrokerRole.SLAVE:
+            self._offsets.commit(group, topic, pull.queue_id, int_field(ext, "commitOffset", -1))
+        if reset is not None:
+            low, high = self._store.queue_range(topic, pull.queue_id)
+            self._answer(pull, ResponseCode.PULL_OFFSET_MOVED, "OFFSET_RESET", reset, low, high, SUGGEST_MASTER)
+            return None
+        suspend = sys_flag & FLAG_SUSPEND
+        hold_ms = self._hold_ms(ext) if suspend else 0
+        self._run(pull, self._clock.monotonic() + hold_ms / 1000 if hold_ms else 0.0)
+        return None
+
+    def _hold_ms(self, ext: dict[str, str]) -> int:
+        config = self._live.broker
+        if not config.long_polling_enable:
+            return config.short_polling_time_ms
+        return max(0, min(int_field(ext, "suspendTimeoutMillis", 0), config.pull_suspend_max_ms))
+
+    def _checked(self, connection: Connection, command: Command) -> _Pull:
+        """The checks in upstream's order; ReplyError for the first that fails."""
+        config, ext = self._live.broker, command.ext
+        group_name, topic_name = text_field(ext, "consumerGroup"), text_field(ext, "topic")
+        if not config.broker_permission & PERM_READ:
+            raise ReplyError(ResponseCode.NO_PERMISSION, "the broker pulling message is forbidden (brokerPermission)")
+        if command.code == RequestCode.LITE_PULL_MESSAGE and not config.lite_pull_message_enable:
+            raise ReplyError(ResponseCode.NO_PERMISSION, "lite pull is forbidden (litePullMessageEnable=false)")
+        group = self._groups.find_or_create(group_name)
+        if group is None:
+            raise ReplyError(
+                ResponseCode.SUBSCRIPTION_GROUP_NOT_EXIST, f"subscription group [{group_name[:120]}] does not exist"
+            )
+        if not group.consume_enable:
+            raise ReplyError(ResponseCode.NO_PERMISSION, f"subscription group no permission, {group_name}")
+        topic = self._topics.get(topic_name)
+        if topic is None:
+            raise ReplyError(ResponseCode.TOPIC_NOT_EXIST, f"topic[{topic_name[:120]}] not exist, apply first please!")
+        if not topic.perm & PERM_READ:
+            raise ReplyError(ResponseCode.NO_PERMISSION, f"the topic[{topic_name}] pulling message is forbidden")
+        pull = _Pull(connection, command, topic, group, self._filter(group, topic, ext))
+        if not 0 <= pull.queue_id < topic.read_queues:
+            raise ReplyError(
+                ResponseCode.INVALID_PARAMETER,
+                f"queueId[{pull.queue_id}] is illegal, topic[{topic_name}] readQueueNums[{topic.read_queues}]",
+            )
+        return pull
+
+    def _filter(self, group: SubscriptionGroupConfig, topic: TopicConfig, ext: dict[str, str]) -> MessageFilter:
+        version = int_field(ext, "subVersion", 0)
+        if int_field(ext, "sysFlag", 0) & FLAG_SUBSCRIPTION:
+            try:
+                wanted = parse_subscription(topic.name, ext.get("subscription"), ext.get("expressionType"), version)
+            except BadExpression as error:
+                raise ReplyError(ResponseCode.SUBSCRIPTION_PARSE_FAILED, str(error)) from None
+            return message_filter(wanted, property_filter=self._live.broker.enable_property_filter)
+        wanted = self._registered(group, topic)
+        if wanted.version < version and wanted.is_tag:
+            return EVERYTHING
+        return message_filter(wanted, property_filter=self._live.broker.enable_property_filter)
+
+    def _registered(self, group: SubscriptionGroupConfig, topic: TopicConfig) -> Subscription:
+        """What the group's heartbeats said about the topic."""
+        live = self._members.consumer_group(group.name)
+        if live is None:
+            raise ReplyError(
+                ResponseCode.SUBSCRIPTION_NOT_EXIST, f"the consumer's group info not exist, group: {group.name}"
+            )
+        if live.is_broadcasting and not group.consume_broadcast_enable:
+            raise ReplyError(
+                ResponseCode.NO_PERMISSION, f"the consumer group[{group.name}] can not consume by broadcast way"
+            )
+        if self._groups.is_forbidden(group.name, topic.name):
+            raise ReplyError(
+                ResponseCode.NO_PERMISSION, f"the consumer group[{group.name}] is forbidden for topic[{topic.name}]"
+            )
+        found = live.subscriptions.get(topic.name)
+        if found is None:
+            raise ReplyError(
+                ResponseCode.SUBSCRIPTION_NOT_EXIST,
+                f"the consumer's subscription not exist, group: {group.name}, topic:{topic.name}",
+            )
+        return found
+
+    def _refuse(self, connection: Connection, command: Command, error: ReplyError) -> bytes | None:
+        if command.language != "CPP" or command.is_oneway:
+            raise error
+        # The C++ client repeats a refused pull at once, thousands of times a second.
+        reply = encode_response(command.opaque, error.code, error.remark)
+        self._loop.call_later(self._live.broker.pull_error_delay_ms / 1000, connection.send, reply)
+        return None
+
+    # reading and answering ------------------------------------------------------------------------------------------
+
+    def _run(self, pull: _Pull, deadline: float) -> None:
+        """Reads and answers, or parks it until `deadline` (0: never) when there is nothing new."""
+        found = self._read(pull)
+        status = found.status
+        if deadline and self._is_waiting(pull, found) and self._park(pull, deadline):
+            return
+        if status is GetStatus.FOUND:
+            self._answer_found(pull, found)
+        else:
+            self._answer_nothing(pull, found)
+
+    def _read(self, pull: _Pull) -> GetResult:
+        config = self._live.broker
+        bytes_max = config.pull_bytes_max
+        if pull.bytes_max > 0:
+            bytes_max = min(pull.bytes_max, config.pull_bytes_asked_max)
+        wanted = pull.filter
+        found = self._store.get(
+            pull.topic.name,
+            pull.queue_id,
+            pull.offset,
+            max(1, min(pull.count_max, config.pull_count_max)),
+            bytes_max,
+            wanted.match_code,
+        )
+        if wanted.sql is not None and found.status is GetStatus.FOUND:
+            kept = wanted.keep(found.slices)
+            if not kept:
+                return found._replace(status=GetStatus.NO_MATCHED_MESSAGE, slices=[], count=0)
+            return found._replace(slices=kept, count=len(kept))
+        return found
+
+    def _is_waiting(self, pull: _Pull, found: GetResult) -> bool:
+        """Whether nothing can be said before another message comes."""
+        status = found.status
+        if status is GetStatus.OFFSET_OVERFLOW_ONE or status is GetStatus.OFFSET_FOUND_NULL:
+            return True
+        if status in (GetStatus.NO_MATCHED_LOGIC_QUEUE, GetStatus.NO_MESSAGE_IN_QUEUE):
+            return pull.offset == 0 or self.role is BrokerRole.SLAVE
+        if status is GetStatus.OFFSET_OVERFLOW_BADLY:
+            # A slave that lags: its consumer is ahead of it, not wrong. Upstream answers "retry at once" and spins.
+            return self.role is BrokerRole.SLAVE and not self._live.broker.offset_check_in_slave
+        if status is GetStatus.NO_MATCHED_MESSAGE and found.next_offset > pull.offset:
+            # Nothing of what is there passes the filter. Examined entries need no second look.
+            pull.offset = found.next_offset
+            return pull.offset >= found.max_offset
+        return False
+
+    def _park(self, pull: _Pull, deadline: float) -> bool:
+        if self.parked.park(ParkedPull((pull.topic.name, pull.queue_id), pull.connection, deadline, pull)):
+            self._arm_timer(deadline)
+            return True
+        return False
+
+    def arrived(self, queues: set[Queue]) -> None:
+        """Messages became readable in these queues."""
+        if not len(self.parked):
+            return
+        for parked in self.parked.take(queues):
+            pull = parked.request
+            try:
+                found = self._read(pull)
+            except Exception as error:
+                log.error("a parked pull failed topic=%s queue=%d", pull.topic.name, pull.queue_id, exc_info=error)
+                pull.connection.abort("a parked pull failed")
+                continue
+            if self._is_waiting(pull, found) and self.parked.park(parked):
+                continue
+            if found.status is GetStatus.FOUND:
+                self._answer_found(pull, found)
+            else:
+                self._answer_nothing(pull, found)
+
+    def _on_timer(self) -> None:
+        self._timer = None
+        for parked in self.parked.expire(self._clock.monotonic()):
+            self._run(parked.request, 0.0)
+        deadline = self.parked.next_deadline
+        if deadline is not None:
+            self._arm_timer(deadline)
+
+    def _arm_timer(self, deadline: float) -> None:
+        if self._timer is not None:
+            if self._timer_at <= deadline:
+                return
+            self._timer.cancel()
+        self._timer_at = deadline
+        self._timer = self._loop.call_later(max(0.0, deadline - self._clock.monotonic()), self._on_timer)
+
+    def dropped(self, connection: Connection) -> None:
+        """A connection closed: its parked pulls go."""
+        self.parked.drop_owner(connection)
+
+    def release_all(self) -> None:
+        """Answers every parked pull now: the broker stops, or its role changed."""
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+        for parked in self.parked.take_all():
+            self._run(parked.request, 0.0)
+
+    def _answer_found(self, pull: _Pull, found: GetResult) -> None:
+        slices = found.slices
+        size = sum(map(len, slices))
+        flow = self._stats.get_flow(pull.topic.name, pull.group.name)
+        flow.messages += found.count
+        flow.bytes += size
+        self._stats.pulls_found += 1
+        if pull.is_oneway:
+            return
+        behind = self._store.appended - found.last_physical_offset
+        ext = _ext(found.next_offset, found.min_offset, found.max_offset, self._suggestion(pull, behind))
+        head = response_head(pull.opaque, ResponseCode.SUCCESS, "FOUND", ext, size)
+        pull.connection.send_parts([head, *slices])
+
+    def _answer_nothing(self, pull: _Pull, found: GetResult) -> None:
+        self._stats.pulls_missed += 1
+        status, next_offset = found.status, found.next_offset
+        code = _CODES[status]
+        if status in (GetStatus.NO_MATCHED_LOGIC_QUEUE, GetStatus.NO_MESSAGE_IN_QUEUE) and pull.asked == 0:
+            code = ResponseCode.PULL_NOT_FOUND
+        if status is GetStatus.OFFSET_OVERFLOW_ONE and pull.offset > pull.asked:
+            # It waited, and everything that came was examined and filtered out.
+            code = ResponseCode.PULL_RETRY_IMMEDIATELY
+        suggestion = self._suggestion(pull, 0)
+        if (
+            code == ResponseCode.PULL_OFFSET_MOVED
+            and self.role is BrokerRole.SLAVE
+            and not self._live.broker.offset_check_in_slave
+        ):
+            code, next_offset, suggestion = ResponseCode.PULL_RETRY_IMMEDIATELY, pull.asked, pull.group.broker_id
+        self._answer(pull, code, status.name, next_offset, found.min_offset, found.max_offset, suggestion)
+
+    def _answer(
+        self, pull: _Pull, code: int, remark: str, next_offset: int, low: int, high: int, suggestion: int
+    ) -> None:
+        if not pull.is_oneway:
+            pull.connection.send(encode_response(pull.opaque, code, remark, _ext(next_offset, low, high, suggestion)))
+
+    def _suggestion(self, pull: _Pull, behind: int) -> int:
+        """Which member of the group to ask next: a slave when the consumer is too far behind for our memory."""
+        if not self._live.broker.slave_read_enable:
+            return SUGGEST_MASTER
+        is_slow = behind > self.memory_window
+        return pull.group.which_broker_when_consume_slowly if is_slow else pull.group.broker_id
+
+
+def _ext(next_offset: int, low: int, high: int, suggestion: int) -> dict[str, str]:
+    return {
+        "maxOffset": str(high),
+        "minOffset": str(low),
+        "nextBeginOffset": str(next_offset),
+        "suggestWhichBrokerId": str(suggestion),
+    }

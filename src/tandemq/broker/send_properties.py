@@ -1,0 +1,58 @@
+"""What the broker adds to a message's properties on its way into the log, done on the text without parsing it.
+
+Upstream (SendMessageProcessor) parses, sets CLUSTER, MSG_REGION, TRACE_ON, makes a UNIQ_KEY where the producer gave
+none, and writes the map again. Nearly every message carries none of the first three, so appending them gives the same map;
+`is_special` finds the few that need the long way, including those whose text mentions a name inside another one.
+"""
+
+from tandemq.model.message import (
+    ACK_COPIES,
+    CLUSTER,
+    DELAY,
+    MSG_REGION,
+    TRACE_ON,
+    TRANSACTION_PREPARED_FLAG,
+    UNIQUE_KEY,
+)
+
+POP_CK = "POP_CK"
+_UNIQUE = UNIQUE_KEY + "\x01"
+_DELAY = DELAY + "\x01"
+_TRANSACTION = TRANSACTION_PREPARED_FLAG + "\x01"
+_COPIES = ACK_COPIES + "\x01"
+_CLUSTER = CLUSTER + "\x01"
+_REGION = MSG_REGION + "\x01"
+_TRACE = TRACE_ON + "\x01"
+_POP = POP_CK + "\x01"
+
+
+def is_special(text: str) -> bool:
+    """Whether anything in the text asks for more than appending ours."""
+    return (
+        _DELAY in text
+        or _TRANSACTION in text
+        or _CLUSTER in text
+        or "TIMER_DEL" in text
+        or _COPIES in text
+        or _REGION in text
+        or _TRACE in text
+        or _POP in text
+    )
+
+
+def unique_key(text: str) -> str | None:
+    """The value of UNIQ_KEY; "" when there is none, None when the text needs parsing to say."""
+    start = text.find(_UNIQUE)
+    if start < 0:
+        return ""
+    if start and text[start - 1] != "\x02":
+        return None
+    start += len(_UNIQUE)
+    stop = text.find("\x02", start)
+    return text[start:] if stop < 0 else text[start:stop]
+
+
+def broker_suffix(cluster: str, region: str, trace_on: bool) -> str:
+    """The entries a broker adds to every message."""
+    trace = "true" if trace_on else "false"
+    return f"{_CLUSTER}{cluster}\x02{_REGION}{region}\x02{_TRACE}{trace}\x02"
