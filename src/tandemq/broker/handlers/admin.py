@@ -1,0 +1,255 @@
+"""What administrators ask a broker: topic and consume statistics, runtime info, queue contents, clean-ups.
+
+Answers have upstream's shapes (AdminBrokerProcessor), because its own `mqadmin` reads them. Requests about live clients
+are in `clients_admin.py`, offset resets in `reset.py`, those of other brokers in `peers.py`.
+"""
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from tandemq.broker.filters import message_filter
+from tandemq.broker.groups import FORBIDDEN_READ_BIT, GroupTable
+from tandemq.broker.live_config import LiveConfig
+from tandemq.broker.members import Members
+from tandemq.broker.offsets import OffsetTable
+from tandemq.broker.progress import Progress
+from tandemq.broker.replies import bool_field, int_field, text_field
+from tandemq.broker.stats import BrokerStats, Rate
+from tandemq.broker.subscriptions import subscription_to_json
+from tandemq.broker.topics import TopicTable
+from tandemq.clock import Clock
+from tandemq.codec import fastjson
+from tandemq.codec.codes import RequestCode, ResponseCode
+from tandemq.codec.command import Command, encode_response
+from tandemq.codec.record import parse_record
+from tandemq.errors import ReplyError
+from tandemq.model.message import TAGS, tags_code
+from tandemq.model.topic import TopicConfig
+from tandemq.remoting.connection import Connection
+from tandemq.remoting.dispatch import Handler
+from tandemq.store.message_store import MessageStore
+
+QUEUE_ENTRIES_MAX = 1024
+"""Entries of one QUERY_CONSUME_QUEUE answer."""
+
+
+class AdminHandlers:
+    def __init__(
+        self,
+        live: LiveConfig,
+        store: MessageStore,
+        topics: TopicTable,
+        groups: GroupTable,
+        offsets: OffsetTable,
+        members: Members,
+        stats: BrokerStats,
+        progress: Progress,
+        clock: Clock,
+        *,
+        address: str,
+        runtime_info: Callable[[], Mapping[str, str]],
+    ) -> None:
+        self._live = live
+        self._store = store
+        self._topics = topics
+        self._groups = groups
+        self._offsets = offsets
+        self._members = members
+        self._stats = stats
+        self._progress = progress
+        self._clock = clock
+        self._address = address
+        self._runtime_info = runtime_info
+
+    def handlers(self) -> dict[int, Handler]:
+        return {
+            RequestCode.GET_BROKER_RUNTIME_INFO: self.runtime_info,
+            RequestCode.GET_TOPIC_STATS_INFO: self.topic_stats,
+            RequestCode.GET_CONSUME_STATS: self.consume_stats,
+            RequestCode.GET_BROKER_CONSUME_STATS: self.broker_consume_stats,
+            RequestCode.QUERY_TOPIC_CONSUME_BY_WHO: self.consumed_by_whom,
+            RequestCode.QUERY_CONSUME_TIME_SPAN: self.time_span,
+            RequestCode.GET_SYSTEM_TOPIC_LIST_FROM_BROKER: self.system_topics,
+            RequestCode.CLEAN_EXPIRED_CONSUMEQUEUE: self.clean,
+            RequestCode.DELETE_EXPIRED_COMMITLOG: self.delete_expired,
+            RequestCode.CLEAN_UNUSED_TOPIC: self.clean_unused_topics,
+            RequestCode.VIEW_BROKER_STATS_DATA: self.stats_data,
+            RequestCode.QUERY_CONSUME_QUEUE: self.consume_queue,
+            RequestCode.QUERY_TOPICS_BY_CONSUMER: self.topics_by_consumer,
+            RequestCode.QUERY_SUBSCRIPTION_BY_CONSUMER: self.subscription_by_consumer,
+            RequestCode.QUERY_CORRECTION_OFFSET: self.correction_offset,
+            RequestCode.UPDATE_AND_GET_GROUP_FORBIDDEN: self.group_forbidden,
+        }
+
+    def runtime_info(self, connection: Connection, command: Command) -> bytes:
+        return _json(command, {"table": dict(self._runtime_info())})
+
+    def topic_stats(self, connection: Connection, command: Command) -> bytes:
+        topic = self._topic(command)
+        return _json(command, self._progress.topic_stats(topic.name))
+
+    def consume_stats(self, connection: Connection, command: Command) -> bytes:
+        ext = command.ext
+        group = text_field(ext, "consumerGroup")
+        topics = self._progress.topics_of(group, ext.get("topic", ""), ext.get("topicList", "").split(";"))
+        return _json(command, self._progress.consume_stats(group, topics))
+
+    def broker_consume_stats(self, connection: Connection, command: Command) -> bytes:
+        """Every group of the broker (mqadmin brokerConsumeStats)."""
+        ordered_only = bool_field(command.ext, "isOrder")
+        listed, total = [], 0
+        for group in sorted(self._groups.all()):
+            stats = []
+            for topic in self._progress.topics_of(group, ""):
+                config = self._topics.get(topic)
+                if config is None or (ordered_only and not config.order):
+                    continue
+                found = self._progress.consume_stats(group, [topic])
+                total += sum(q["brokerOffset"] - q["consumerOffset"] for q in found["offsetTable"].values())
+                stats.append(found)
+            listed.append({group: stats})
+        body = {"brokerAddr": self._address, "consumeStatsList": listed, "totalDiff": total, "totalInflightDiff": 0}
+        return _json(command, body)
+
+    def consumed_by_whom(self, connection: Connection, command: Command) -> bytes:
+        topic = text_field(command.ext, "topic")
+        groups = {*self._members.groups_subscribed_to(topic), *self._offsets.groups_of(topic)}
+        return _json(command, {"groupList": sorted(groups)})
+
+    def time_span(self, connection: Connection, command: Command) -> bytes:
+        topic = self._topic(command)
+        group = text_field(command.ext, "group")
+        spans = [self._progress.time_span(group, topic.name, queue_id) for queue_id in range(topic.write_queues)]
+        return _json(command, {"consumeTimeSpanSet": spans})
+
+    def system_topics(self, connection: Connection, command: Command) -> bytes:
+        return _json(command, {"topicList": sorted(self._topics.system)})
+
+    def clean(self, connection: Connection, command: Command) -> bytes:
+        """Queue files whose messages are gone go with the log's own retention, so that is what runs."""
+        self._store.retain(self._clock.wall_ms())
+        return _ok(command)
+
+    def delete_expired(self, connection: Connection, command: Command) -> bytes:
+        self._store.retain(self._clock.wall_ms(), manual=True)
+        return _ok(command)
+
+    def clean_unused_topics(self, connection: Connection, command: Command) -> bytes:
+        """Queues of topics that have no configuration any more."""
+        for topic in {topic for topic, _ in self._store.queues()}:
+            if topic not in self._topics:
+                self._store.delete_topic(topic)
+        return _ok(command)
+
+    def stats_data(self, connection: Connection, command: Command) -> bytes:
+        name, key = text_field(command.ext, "statsName"), text_field(command.ext, "statsKey")
+        found = self._stats.item(name, key, self._clock.monotonic())
+        if found is None:
+            raise ReplyError(ResponseCode.SYSTEM_ERROR, f"The stats <{name}> <{key}> not exist")
+        minute, hour, day = map(_rate_json, found)
+        return _json(command, {"statsDay": day, "statsHour": hour, "statsMinute": minute})
+
+    def consume_queue(self, connection: Connection, command: Command) -> bytes:
+        ext = command.ext
+        topic, queue_id = text_field(ext, "topic"), int_field(ext, "queueId")
+        if (topic, queue_id) not in set(self._store.queues()):
+            raise ReplyError(ResponseCode.SYSTEM_ERROR, f"{queue_id}@{topic} is not exist!")
+        index = int_field(ext, "index")
+        count = min(max(int_field(ext, "count"), 0), QUEUE_ENTRIES_MAX)
+        first, last = self._store.queue_range(topic, queue_id)
+        body: dict[str, Any] = {"maxQueueIndex": last, "minQueueIndex": first}
+        evaluate = self._describe_filter(ext.get("consumerGroup"), topic, body)
+        body["queueData"] = [_entry_json(record, evaluate) for record in self._records(topic, queue_id, index, count)]
+        return _json(command, body)
+
+    def topics_by_consumer(self, connection: Connection, command: Command) -> bytes:
+        topics = self._offsets.topics_of(text_field(command.ext, "group"))
+        return _json(command, {"brokerAddr": self._address, "topicList": topics})
+
+    def subscription_by_consumer(self, connection: Connection, command: Command) -> bytes:
+        group, topic = text_field(command.ext, "group"), text_field(command.ext, "topic")
+        live = self._members.consumer_group(group)
+        found = live.subscriptions.get(topic) if live is not None else None
+        body = {"group": group, "subscriptionData": subscription_to_json(found) if found else None, "topic": topic}
+        return _json(command, body)
+
+    def correction_offset(self, connection: Connection, command: Command) -> bytes:
+        """The lowest offset of all groups on each queue, save some (QUERY_CORRECTION_OFFSET)."""
+        ext = command.ext
+        topic = text_field(ext, "topic")
+        skipped = set(ext.get("filterGroups", "").split(","))
+        lowest: dict[int, int] = {}
+        for group in self._offsets.groups_of(topic):
+            if group in skipped:
+                continue
+            for queue_id, offset in self._offsets.of(group, topic).items():
+                lowest[queue_id] = min(offset, lowest.get(queue_id, offset))
+        for queue_id, offset in self._offsets.of(ext.get("compareGroup", ""), topic).items():
+            if lowest.get(queue_id, 0) > offset:
+                lowest[queue_id] = 2**63 - 1
+        return _json(command, {"correctionOffsets": lowest})
+
+    def group_forbidden(self, connection: Connection, command: Command) -> bytes:
+        ext = command.ext
+        group, topic = text_field(ext, "group"), text_field(ext, "topic")
+        if ext.get("readable"):
+            mask = self._groups.forbidden(group, topic)
+            bit = 1 << FORBIDDEN_READ_BIT
+            self._groups.set_forbidden(group, topic, mask & ~bit if bool_field(ext, "readable") else mask | bit)
+        readable = not self._groups.is_forbidden(group, topic)
+        return _json(command, {"group": group, "readable": readable, "topic": topic})
+
+    def _topic(self, command: Command) -> TopicConfig:
+        name = text_field(command.ext, "topic")
+        topic = self._topics.get(name)
+        if topic is None:
+            raise ReplyError(ResponseCode.TOPIC_NOT_EXIST, f"topic[{name}] not exist")
+        return topic
+
+    def _records(self, topic: str, queue_id: int, index: int, count: int) -> list[memoryview]:
+        found: list[memoryview] = []
+        while len(found) < count:
+            got = self._store.get(topic, queue_id, index, count - len(found), 1 << 20, None)
+            if not got.slices:
+                break
+            found += got.slices
+            index = got.next_offset
+        return found
+
+    def _describe_filter(
+        self, group: str | None, topic: str, body: dict[str, Any]
+    ) -> Callable[[int, Mapping[str, str]], bool] | None:
+        """Adds the group's subscription to the answer; returns the test each entry is shown with."""
+        if not group:
+            return None
+        live = self._members.consumer_group(group)
+        subscription = live.subscriptions.get(topic) if live is not None else None
+        if subscription is None:
+            body["filterData"] = f"{group}@{topic} is not online!"
+            return None
+        body["subscriptionData"] = subscription_to_json(subscription)
+        body["filterData"] = subscription.expression
+        return message_filter(subscription, property_filter=True).matches
+
+
+def _entry_json(record: memoryview, evaluate: Callable[[int, Mapping[str, str]], bool] | None) -> dict[str, Any]:
+    message = parse_record(record)
+    code = tags_code(message.properties.get(TAGS, ""))
+    return {
+        "eval": evaluate(code, message.properties) if evaluate else False,
+        "physicOffset": message.physical_offset,
+        "physicSize": message.size,
+        "tagsCode": code,
+    }
+
+
+def _rate_json(rate: Rate) -> dict[str, Any]:
+    return {"avgpt": 1.0 if rate.sum else 0.0, "sum": rate.sum, "tps": rate.tps}
+
+
+def _ok(command: Command) -> bytes:
+    return encode_response(command.opaque, ResponseCode.SUCCESS)
+
+
+def _json(command: Command, body: Mapping[Any, Any]) -> bytes:
+    return encode_response(command.opaque, ResponseCode.SUCCESS, None, None, fastjson.dumps_unquoted(body))

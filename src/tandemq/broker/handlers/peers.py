@@ -1,0 +1,121 @@
+"""What other brokers of the group and name servers ask: HA info, delay offsets, timer and request-mode tables.
+
+Slaves of RocketMQ 5 poll the timer and request-mode tables every few seconds whether or not the features are used;
+a refusal would fill their logs, so the empty tables are served. HA itself is replication's: two callbacks bring its
+facts in and take an announced master out.
+"""
+
+import struct
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from tandemq.broker.delay import DelaySchedule
+from tandemq.broker.replies import int_field
+from tandemq.clock import Clock
+from tandemq.codec import fastjson
+from tandemq.codec.codes import RequestCode, ResponseCode
+from tandemq.codec.command import Command, encode_response
+from tandemq.remoting.connection import Connection
+from tandemq.remoting.dispatch import Handler
+
+TIMER_CHECKPOINT = struct.Struct(">7q")
+"""lastReadTimeMs, lastTimerLogFlushPos, lastTimerQueueOffset, masterTimerQueueOffset, then a DataVersion"""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class HaFacts:
+    """What replication tells other brokers and administrators."""
+
+    ha_address: str
+    """ip:port that slaves connect to; empty when there is none"""
+    master_flush_offset: int = 0
+    """The log's end when this master opened"""
+    extra: Mapping[str, str]
+    """Fields of our own in the answer to EXCHANGE_BROKER_HA_INFO; upstream ignores them"""
+
+
+class PeerHandlers:
+    def __init__(
+        self,
+        schedule: DelaySchedule,
+        clock: Clock,
+        *,
+        is_slave: Callable[[], bool],
+        address: str,
+        ha_facts: Callable[[], HaFacts],
+        ha_status: Callable[[], Mapping[str, Any]],
+        master_announced: Callable[[str, str], None],
+        min_broker_changed: Callable[[Mapping[str, str]], None] = lambda ext: None,
+    ) -> None:
+        self._is_slave = is_slave
+        self._schedule = schedule
+        self._clock = clock
+        self._address = address
+        self._ha_facts = ha_facts
+        self._ha_status = ha_status
+        self._master_announced = master_announced
+        """(HA address, broker address) of a master that told us to follow it"""
+        self._min_broker_changed = min_broker_changed
+        self._master_flush_offset = 0
+
+    def handlers(self) -> dict[int, Handler]:
+        return {
+            RequestCode.GET_ALL_DELAY_OFFSET: self.delay_offsets,
+            RequestCode.GET_TIMER_CHECK_POINT: self.timer_checkpoint,
+            RequestCode.GET_TIMER_METRICS: self.timer_metrics,
+            RequestCode.GET_ALL_MESSAGE_REQUEST_MODE: self.request_modes,
+            RequestCode.NOTIFY_MIN_BROKER_ID_CHANGE: self.min_broker,
+            RequestCode.EXCHANGE_BROKER_HA_INFO: self.exchange_ha_info,
+            RequestCode.GET_BROKER_HA_STATUS: self.ha_status,
+            RequestCode.RESET_MASTER_FLUSH_OFFSET: self.reset_master_flush_offset,
+        }
+
+    def delay_offsets(self, connection: Connection, command: Command) -> bytes:
+        return _json(command, self._schedule.snapshot())
+
+    def timer_checkpoint(self, connection: Connection, command: Command) -> bytes:
+        body = TIMER_CHECKPOINT.pack(0, 0, 0, 0, 0, self._clock.wall_ms(), 0)
+        return encode_response(command.opaque, ResponseCode.SUCCESS, None, None, body)
+
+    def timer_metrics(self, connection: Connection, command: Command) -> bytes:
+        version = {"counter": 0, "stateVersion": 0, "timestamp": self._clock.wall_ms()}
+        return _json(command, {"dataVersion": version, "timingCount": {}})
+
+    def request_modes(self, connection: Connection, command: Command) -> bytes:
+        return _json(command, {"messageRequestModeMap": {}})
+
+    def min_broker(self, connection: Connection, command: Command) -> bytes:
+        self._min_broker_changed(command.ext)
+        return encode_response(command.opaque, ResponseCode.SUCCESS)
+
+    def exchange_ha_info(self, connection: Connection, command: Command) -> bytes:
+        """With an address: a master announces itself. Without: a slave asks where to connect."""
+        announced = command.ext.get("masterHaAddress")
+        if announced:
+            if self._is_slave():
+                self._master_announced(announced, command.ext.get("masterAddress", ""))
+            return encode_response(command.opaque, ResponseCode.SUCCESS)
+        if self._is_slave():
+            return encode_response(command.opaque, ResponseCode.SUCCESS)
+        facts = self._ha_facts()
+        ext = {
+            **facts.extra,
+            "masterAddress": self._address,
+            "masterFlushOffset": str(facts.master_flush_offset),
+            "masterHaAddress": facts.ha_address,
+        }
+        return encode_response(command.opaque, ResponseCode.SUCCESS, None, ext)
+
+    def ha_status(self, connection: Connection, command: Command) -> bytes:
+        return _json(command, self._ha_status())
+
+    def reset_master_flush_offset(self, connection: Connection, command: Command) -> bytes:
+        """Upstream only stores the value and shows it; so do we."""
+        if self._is_slave():
+            self._master_flush_offset = int_field(command.ext, "masterFlushOffset", 0)
+        return encode_response(command.opaque, ResponseCode.SUCCESS)
+
+
+def _json(command: Command, body: Mapping[str, Any]) -> bytes:
+    return encode_response(command.opaque, ResponseCode.SUCCESS, None, None, fastjson.dumps_unquoted(body))

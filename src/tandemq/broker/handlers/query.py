@@ -1,0 +1,51 @@
+"""QUERY_MESSAGE and VIEW_MESSAGE_BY_ID: messages by key, by unique id and by offset."""
+
+from tandemq.broker.replies import bool_field, int_field, text_field
+from tandemq.codec.codes import RequestCode, ResponseCode
+from tandemq.codec.command import Command, encode_response
+from tandemq.errors import CodecError, OffsetOutOfRange, ReplyError
+from tandemq.remoting.connection import Connection
+from tandemq.remoting.dispatch import Handler
+from tandemq.store.message_store import MessageStore
+
+UNIQUE_KEY_QUERY = "_UNIQUE_KEY_QUERY"
+DEFAULT_QUERY_MAX = 32
+"""defaultQueryMaxNum: what a query by unique id may return, whatever it asks for."""
+QUERY_MAX = 64
+"""maxMsgsNumBatch: messages of one answer."""
+
+
+class QueryHandlers:
+    def __init__(self, store: MessageStore) -> None:
+        self._store = store
+
+    def handlers(self) -> dict[int, Handler]:
+        return {RequestCode.QUERY_MESSAGE: self.query, RequestCode.VIEW_MESSAGE_BY_ID: self.view}
+
+    def query(self, connection: Connection, command: Command) -> bytes:
+        ext = command.ext
+        unique = bool_field(ext, UNIQUE_KEY_QUERY)
+        count = DEFAULT_QUERY_MAX if unique else min(max(int_field(ext, "maxNum"), 0), QUERY_MAX)
+        found = self._store.query(
+            text_field(ext, "topic"),
+            text_field(ext, "key"),
+            count,
+            int_field(ext, "beginTimestamp"),
+            int_field(ext, "endTimestamp"),
+        )
+        if not found:
+            raise ReplyError(ResponseCode.QUERY_NOT_FOUND, "can not find message, maybe time range not correct")
+        status = self._store.status()
+        answer = {
+            "indexLastUpdateTimestamp": str(status.index_timestamp),
+            "indexLastUpdatePhyoffset": str(status.index_physical_offset),
+        }
+        return encode_response(command.opaque, ResponseCode.SUCCESS, None, answer, b"".join(found))
+
+    def view(self, connection: Connection, command: Command) -> bytes:
+        offset = int_field(command.ext, "offset")
+        try:
+            record = bytes(self._store.read_raw(offset))
+        except (OffsetOutOfRange, CodecError):
+            raise ReplyError(ResponseCode.SYSTEM_ERROR, f"can not find message by the offset, {offset}") from None
+        return encode_response(command.opaque, ResponseCode.SUCCESS, None, None, record)

@@ -1,0 +1,141 @@
+"""Where groups stand, moved by an administrator: INVOKE_BROKER_TO_RESET_OFFSET and CLONE_GROUP_OFFSET.
+
+A reset works as in RocketMQ 5 (useServerSideResetOffset): the new offset is noted, the group's next pull of the queue
+is answered PULL_OFFSET_MOVED with it, and commits until then don't count; parked pulls are woken for it. Clients older
+than 5.0 are told as well (RESET_CONSUMER_CLIENT_OFFSET), each in the form its language reads, so that they drop what
+they hold of the queue.
+"""
+
+import logging
+from collections.abc import Callable, Mapping
+
+from tandemq.broker.groups import GroupTable
+from tandemq.broker.live_config import LiveConfig
+from tandemq.broker.members import Member, Members
+from tandemq.broker.offsets import OffsetTable
+from tandemq.broker.replies import bool_field, int_field, text_field
+from tandemq.broker.topics import TopicTable
+from tandemq.codec import bodies, fastjson
+from tandemq.codec.codes import RequestCode, ResponseCode
+from tandemq.codec.command import Command, encode_response
+from tandemq.errors import RemotingError, ReplyError
+from tandemq.model.topic import QueueRef, TopicConfig
+from tandemq.remoting.connection import Connection
+from tandemq.remoting.dispatch import Handler
+from tandemq.store.message_store import MessageStore
+
+log = logging.getLogger(__name__)
+
+LATEST = -1
+SERVER_SIDE_SINCE = 413
+"""V5_0_0: from here on clients handle a reset that comes as the answer to a pull."""
+
+
+class ResetHandlers:
+    def __init__(
+        self,
+        live: LiveConfig,
+        store: MessageStore,
+        topics: TopicTable,
+        groups: GroupTable,
+        offsets: OffsetTable,
+        members: Members,
+        *,
+        is_slave: Callable[[], bool],
+        wake: Callable[[str, int], None] = lambda topic, queue_id: None,
+    ) -> None:
+        self._live = live
+        self._is_slave = is_slave
+        self._store = store
+        self._topics = topics
+        self._groups = groups
+        self._offsets = offsets
+        self._members = members
+        self._wake = wake
+        """Answers the pulls parked on a queue now."""
+
+    def handlers(self) -> dict[int, Handler]:
+        return {
+            RequestCode.INVOKE_BROKER_TO_RESET_OFFSET: self.reset,
+            RequestCode.CLONE_GROUP_OFFSET: self.clone,
+        }
+
+    def reset(self, connection: Connection, command: Command) -> bytes:
+        if self._is_slave():
+            raise ReplyError(ResponseCode.SYSTEM_ERROR, "Can not reset offset in slave broker")
+        ext = command.ext
+        topic, group = self._topic(text_field(ext, "topic")), text_field(ext, "group")
+        if group not in self._groups:
+            raise ReplyError(ResponseCode.SUBSCRIPTION_GROUP_NOT_EXIST, f"Group {group} does not exist")
+        timestamp = int_field(ext, "timestamp", LATEST)
+        targets = self._targets(topic, int_field(ext, "queueId", -1), timestamp, int_field(ext, "offset", -1))
+        if not targets:
+            raise ReplyError(ResponseCode.SYSTEM_ERROR, f"No queues to reset: {topic.name} has no read queues")
+        for queue_id, offset in targets.items():
+            self._offsets.set_reset(group, topic.name, queue_id, offset)
+            self._wake(topic.name, queue_id)
+        log.info("offsets of group %s on %s were reset to %s by %s", group, topic.name, targets, connection.peer)
+        name = self._live.broker.broker_name
+        table = {QueueRef(topic.name, name, queue_id): offset for queue_id, offset in targets.items()}
+        self._tell_members(group, topic.name, timestamp, bool_field(ext, "isForce"), table)
+        body = fastjson.dumps_unquoted({"offsetTable": bodies.queue_table_json(table)})
+        return encode_response(command.opaque, ResponseCode.SUCCESS, None, None, body)
+
+    def clone(self, connection: Connection, command: Command) -> bytes:
+        ext = command.ext
+        source, target = text_field(ext, "srcGroup"), text_field(ext, "destGroup")
+        if target not in self._groups and self._groups.find_or_create(target) is None:
+            raise ReplyError(ResponseCode.SUBSCRIPTION_GROUP_NOT_EXIST, f"Group {target} does not exist")
+        topics = [ext["topic"]] if ext.get("topic") else self._offsets.topics_of(source)
+        live = self._members.consumer_group(source)
+        for topic in topics:
+            unread = live is not None and live.subscriptions and topic not in live.subscriptions
+            if topic not in self._topics or (unread and not bool_field(ext, "offline")):
+                continue
+            self._offsets.clone(source, target, topic)
+        return encode_response(command.opaque, ResponseCode.SUCCESS)
+
+    def _topic(self, name: str) -> TopicConfig:
+        topic = self._topics.get(name)
+        if topic is None:
+            raise ReplyError(ResponseCode.TOPIC_NOT_EXIST, f"Topic {name} does not exist")
+        return topic
+
+    def _targets(self, topic: TopicConfig, queue_id: int, timestamp: int, offset: int) -> dict[int, int]:
+        if queue_id < 0:
+            return {queue: self._at(topic.name, queue, timestamp) for queue in range(topic.read_queues)}
+        if offset < 0:
+            return {queue_id: self._at(topic.name, queue_id, timestamp)}
+        first, last = self._store.queue_range(topic.name, queue_id)
+        if not first <= offset <= last + 1:
+            raise ReplyError(
+                ResponseCode.SYSTEM_ERROR, f"Target offset {offset} not in consume queue range [{first}-{last}]"
+            )
+        return {queue_id: offset}
+
+    def _at(self, topic: str, queue_id: int, timestamp: int) -> int:
+        if timestamp < 0:
+            return self._store.queue_range(topic, queue_id)[1]
+        return self._store.search_by_time(topic, queue_id, timestamp)
+
+    def _tell_members(self, group: str, topic: str, timestamp: int, force: bool, table: Mapping[QueueRef, int]) -> None:
+        live = self._members.consumer_group(group)
+        if live is None:
+            return
+        ext = {"topic": topic, "group": group, "timestamp": str(timestamp), "isForce": "true" if force else "false"}
+        for member in live.members.values():
+            if member.version >= SERVER_SIDE_SINCE:
+                continue
+            request = Command(RequestCode.RESET_CONSUMER_CLIENT_OFFSET, dict(ext), _reset_body(member, table))
+            try:
+                member.connection.send_oneway(request)
+            except RemotingError as error:
+                log.info("client %s was not told of a reset: %s", member.client_id, error)
+
+
+def _reset_body(member: Member, table: Mapping[QueueRef, int]) -> bytes:
+    """C++ reads a list, everybody else a map with queues as keys."""
+    if member.language == "CPP":
+        rows = [{**bodies.queue_json(queue), "offset": offset} for queue, offset in table.items()]
+        return fastjson.dumps_unquoted({"offsetTable": rows})
+    return fastjson.dumps_unquoted({"offsetTable": bodies.queue_table_json(table)})

@@ -1,0 +1,109 @@
+"""END_TRANSACTION: the producer's word about a half message (upstream's EndTransactionProcessor)."""
+
+from collections.abc import Callable
+
+from tandemq.broker.live_config import LiveConfig
+from tandemq.broker.replies import bool_field, int_field, text_field
+from tandemq.broker.stats import BrokerStats
+from tandemq.broker.transactions import TransactionService, immunity_ms
+from tandemq.broker.writer import MessageWriter
+from tandemq.clock import Clock
+from tandemq.codec.codes import RequestCode, ResponseCode
+from tandemq.codec.command import Command, encode_response
+from tandemq.codec.envelope import from_half
+from tandemq.errors import CodecError, OffsetOutOfRange, ReplyError
+from tandemq.model.message import (
+    PRODUCER_GROUP,
+    TRANSACTION_COMMIT,
+    TRANSACTION_ROLLBACK,
+    StoredMessage,
+)
+from tandemq.model.topic import TRANS_HALF_TOPIC, topic_name_problem
+from tandemq.remoting.connection import Connection
+from tandemq.remoting.dispatch import Handler
+from tandemq.replication.acks import PutStatus
+from tandemq.store.message_store import MessageStore
+
+
+class TransactionHandlers:
+    def __init__(
+        self,
+        live: LiveConfig,
+        store: MessageStore,
+        writer: MessageWriter,
+        service: TransactionService,
+        stats: BrokerStats,
+        clock: Clock,
+        *,
+        is_slave: Callable[[], bool],
+    ) -> None:
+        self._live = live
+        self._is_slave = is_slave
+        self._store = store
+        self._writer = writer
+        self._service = service
+        self._stats = stats
+        self._clock = clock
+
+    def handlers(self) -> dict[int, Handler]:
+        return {RequestCode.END_TRANSACTION: self.end}
+
+    def end(self, connection: Connection, command: Command) -> bytes | None:
+        """Commit or roll back; a third answer ("unknown") is not answered at all, as upstream does."""
+        ext = command.ext
+        if self._is_slave():
+            return encode_response(command.opaque, ResponseCode.SLAVE_NOT_AVAILABLE)
+        decision = int_field(ext, "commitOrRollback")
+        if decision not in (TRANSACTION_COMMIT, TRANSACTION_ROLLBACK):
+            return None
+        half = self._half(int_field(ext, "commitLogOffset"))
+        if not bool_field(ext, "fromTransactionCheck") and self._is_too_late(half):
+            return encode_response(command.opaque, ResponseCode.ILLEGAL_OPERATION)
+        if half.properties.get(PRODUCER_GROUP) != text_field(ext, "producerGroup"):
+            raise ReplyError(ResponseCode.SYSTEM_ERROR, "The producer group wrong")
+        if half.queue_offset != int_field(ext, "tranStateTableOffset"):
+            raise ReplyError(ResponseCode.SYSTEM_ERROR, "The transaction state table offset wrong")
+        if self._service.is_decided(half.queue_offset):
+            return encode_response(command.opaque, ResponseCode.SUCCESS)
+        if decision == TRANSACTION_COMMIT:
+            self._commit(half)
+        self._service.decide(half.queue_offset)
+        return encode_response(command.opaque, ResponseCode.SUCCESS)
+
+    def _half(self, offset: int) -> StoredMessage:
+        try:
+            half = self._store.read(offset)
+        except (OffsetOutOfRange, CodecError):
+            raise ReplyError(ResponseCode.SYSTEM_ERROR, "Find prepared transaction message failed") from None
+        if half.topic != TRANS_HALF_TOPIC or half.physical_offset != offset:
+            raise ReplyError(ResponseCode.SYSTEM_ERROR, "The commit log offset wrong")
+        return half
+
+    def _is_too_late(self, half: StoredMessage) -> bool:
+        """The producer named a time for its answer and it has passed: only the answer to a check counts now."""
+        immunity = immunity_ms(half, self._live.broker.transaction_timeout_ms)
+        return immunity is not None and self._clock.wall_ms() - half.born_timestamp > immunity
+
+    def _commit(self, half: StoredMessage) -> None:
+        topic, queue_id, sys_flag, properties = from_half(half.sys_flag, half.properties)
+        if (problem := topic_name_problem(topic)) is not None:
+            raise ReplyError(ResponseCode.MESSAGE_ILLEGAL, problem)
+        # Nobody waits for these copies: the producer had an answer for the half, and END_TRANSACTION is oneway.
+        appended = self._writer.put_soon(
+            topic,
+            queue_id,
+            half.body,
+            properties,
+            _ignore,
+            born_timestamp=half.born_timestamp,
+            born_host=half.born_host,
+            flag=half.flag,
+            sys_flag=sys_flag,
+            reconsume_times=half.reconsume_times,
+            prepared_transaction_offset=half.physical_offset,
+        )
+        self._stats.put_flow(topic).add(1, appended.size)
+
+
+def _ignore(status: PutStatus, reason: str) -> None:
+    pass
