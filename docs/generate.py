@@ -31,7 +31,7 @@ Generated from the code by `docs/generate.py`; a test fails when this page and t
 Options carry RocketMQ's own property names wherever RocketMQ has the option, so an existing `broker.conf` or
 `namesrv.conf` works as it is. TOML files (`.toml`) take the same names. `--set key=value` on the command line overrides
 a file; `tandemq config` prints what is in force and where each value came from. An unknown name is reported with the
-nearest known one. *Tunable* options can be changed while the broker runs (`mqadmin updateBrokerConfig`); nothing else can.
+nearest known one. *Tunable* options can be changed at run time (`mqadmin updateBrokerConfig`); nothing else can.
 """
 
 CLI_HEAD = """# Command line
