@@ -2,7 +2,7 @@
 
 import asyncio
 import logging
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from types import TracebackType
 
 from tandemq.codec.command import Command
@@ -18,8 +18,16 @@ log = logging.getLogger("tandemq.remoting")
 class RemotingClient:
     """`invoke` and `invoke_oneway` by "host:port"; requests that servers push go to `handlers`."""
 
-    def __init__(self, config: RemotingConfig, handlers: Mapping[int, Handler] | None = None) -> None:
+    def __init__(
+        self,
+        config: RemotingConfig,
+        handlers: Mapping[int, Handler] | None = None,
+        *,
+        on_lost: Callable[[str], None] | None = None,
+    ) -> None:
         self.config = config
+        self._on_lost = on_lost
+        """Told the address of a connection that closed, whoever closed it."""
         self._dispatcher = Dispatcher(handlers or {})
         self._tls = client_context(config)
         self._connections: dict[str, Connection] = {}
@@ -140,3 +148,5 @@ class RemotingClient:
     def _lost(self, address: str, connection: Connection) -> None:
         if self._connections.get(address) is connection:
             del self._connections[address]
+            if self._on_lost is not None:
+                self._on_lost(address)

@@ -146,8 +146,7 @@ class PullHandlers:
         if reset is None and sys_flag & FLAG_COMMIT_OFFSET and self.role is not BrokerRole.SLAVE:
             self._offsets.commit(group, topic, pull.queue_id, int_field(ext, "commitOffset", -1))
         if reset is not None:
-            low, high = self._store.queue_range(topic, pull.queue_id)
-            self._answer(pull, ResponseCode.PULL_OFFSET_MOVED, "OFFSET_RESET", reset, low, high, SUGGEST_MASTER)
+            self._answer_reset(pull, reset)
             return None
         suspend = sys_flag & FLAG_SUSPEND
         hold_ms = self._hold_ms(ext) if suspend else 0
@@ -306,6 +305,22 @@ class PullHandlers:
                 self._answer_found(pull, found)
             else:
                 self._answer_nothing(pull, found)
+
+    def offset_reset(self, topic: str, queue_id: int) -> None:
+        """An administrator moved a group on this queue: its parked pull is told now, the others wait on."""
+        for parked in self.parked.take([(topic, queue_id)]):
+            pull = parked.request
+            reset = self._offsets.take_reset(pull.group.name, topic, queue_id)
+            if reset is None and self.parked.park(parked):
+                continue
+            if reset is None:
+                self._run(pull, 0.0)
+            else:
+                self._answer_reset(pull, reset)
+
+    def _answer_reset(self, pull: _Pull, offset: int) -> None:
+        low, high = self._store.queue_range(pull.topic.name, pull.queue_id)
+        self._answer(pull, ResponseCode.PULL_OFFSET_MOVED, "OFFSET_RESET", offset, low, high, SUGGEST_MASTER)
 
     def _on_timer(self) -> None:
         self._timer = None

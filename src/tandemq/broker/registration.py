@@ -1,0 +1,223 @@
+"""Tells every name server what this broker offers, and keeps telling them.
+
+One task per name server, so that a dead or slow one delays nobody: register all topics at start, every
+`registerNameServerPeriod`, and at once when the connection was lost (a name server forgets a broker whose connection
+closes); register changed topics alone as soon as they change. A failure is repeated with growing pauses up to 5 s and
+logged once per state change.
+"""
+
+import asyncio
+import logging
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+
+from tandemq.broker.live_config import LiveConfig
+from tandemq.broker.topics import TopicTable, masked
+from tandemq.codec.bodies import kv_table_of, load_object
+from tandemq.codec.codes import RequestCode, ResponseCode
+from tandemq.codec.command import Command
+from tandemq.codec.register import body_crc, encode_registration
+from tandemq.errors import CodecError, RemotingError, ReplyError
+from tandemq.model.topic import TopicConfig
+from tandemq.remoting.client import RemotingClient
+
+log = logging.getLogger(__name__)
+
+RETRY_SECONDS_MIN = 0.2
+RETRY_SECONDS_MAX = 5.0
+UNREGISTER_SECONDS_MAX = 3.0
+
+
+@dataclass(frozen=True, slots=True)
+class Registered:
+    """What a name server answered."""
+
+    server: str
+    master_address: str
+    """Remoting address of the group's master; empty for the master itself or when there is none."""
+    ha_address: str
+    order_topics: frozenset[str]
+
+
+@dataclass(frozen=True, slots=True)
+class Identity:
+    """Who registers. A change of role makes a new one."""
+
+    cluster: str
+    broker_name: str
+    broker_id: int
+    address: str
+    ha_address: str
+
+    def ext(self) -> dict[str, str]:
+        return {
+            "brokerAddr": self.address,
+            "brokerId": str(self.broker_id),
+            "brokerName": self.broker_name,
+            "clusterName": self.cluster,
+        }
+
+
+class _Server:
+    """What is known about one name server."""
+
+    __slots__ = ("address", "is_registered", "needs_all", "pending", "reason", "wake")
+
+    def __init__(self, address: str) -> None:
+        self.address = address
+        self.is_registered = False
+        """It took our last registration, and the connection has stood since."""
+        self.needs_all = True
+        """The next registration must name every topic."""
+        self.reason = ""
+        """Why the last attempt failed; empty after a success."""
+        self.pending: set[str] = set()
+        """Topics that changed since it was last told."""
+        self.wake = asyncio.Event()
+
+
+class Registration:
+    """The broker's side of the name servers."""
+
+    def __init__(
+        self,
+        client: RemotingClient,
+        topics: TopicTable,
+        live: LiveConfig,
+        identity: Identity,
+        *,
+        on_registered: Callable[[Registered], None] = lambda registered: None,
+    ) -> None:
+        self._client = client
+        self._topics = topics
+        self._live = live
+        self.identity = identity
+        self._on_registered = on_registered
+        self._servers = [_Server(address) for address in live.broker.namesrv_addresses]
+        self._tasks: list[asyncio.Task[None]] = []
+
+    @property
+    def registered_with(self) -> list[str]:
+        """Name servers that know us, as far as we know."""
+        return [server.address for server in self._servers if server.is_registered]
+
+    def start(self) -> None:
+        loop = asyncio.get_running_loop()
+        for server in self._servers:
+            self._tasks.append(loop.create_task(self._serve(server), name=f"registration {server.address}"))
+
+    async def wait_registered(self, timeout: float) -> bool:
+        """Until every name server knows us, at most `timeout` seconds."""
+        try:
+            async with asyncio.timeout(timeout):
+                while not all(server.is_registered for server in self._servers):
+                    await asyncio.sleep(0.01)
+        except TimeoutError:
+            return False
+        return True
+
+    def topics_changed(self, names: Iterable[str]) -> None:
+        """These topics are new or different: tell everybody in this turn."""
+        names = [name for name in names if name in self._topics]
+        if not names:
+            return
+        for server in self._servers:
+            server.pending.update(names)
+            server.wake.set()
+
+    def announce(self) -> None:
+        """Everything may be different (role, permission): register in full now."""
+        for server in self._servers:
+            server.needs_all = True
+            server.wake.set()
+
+    async def stop(self) -> None:
+        """No more registrations; every name server that answers in time forgets us."""
+        for task in self._tasks:
+            task.cancel()
+        await asyncio.gather(*self._tasks, return_exceptions=True)
+        self._tasks.clear()
+        known = [server for server in self._servers if server.is_registered]
+        await asyncio.gather(*(self._unregister(server) for server in known))
+
+    async def _serve(self, server: _Server) -> None:
+        pause = RETRY_SECONDS_MIN
+        while True:
+            changed, server.pending = server.pending, set()
+            everything, server.needs_all = server.needs_all, False
+            server.wake.clear()
+            try:
+                await self._register(server, None if everything else changed)
+            except (RemotingError, ReplyError, CodecError) as error:
+                self._note(server, str(error))
+                server.is_registered, server.needs_all = False, True
+                wait, pause = pause, min(pause * 2, RETRY_SECONDS_MAX)
+            else:
+                self._note(server, "")
+                server.is_registered = True
+                pause = RETRY_SECONDS_MIN
+                wait = self._live.broker.register_period_ms / 1000
+            await self._pause(server, wait)
+
+    async def _pause(self, server: _Server, seconds: float) -> None:
+        """Until something is to be told, the connection is lost, or the time is up."""
+        try:
+            async with asyncio.timeout(seconds):
+                await server.wake.wait()
+        except TimeoutError:
+            server.needs_all = True
+
+    async def _register(self, server: _Server, names: Iterable[str] | None) -> None:
+        """All topics, or some; the version is always that of the whole table."""
+        version = self._topics.version
+        body = encode_registration(self._chosen(names), version)
+        command = Command(RequestCode.REGISTER_BROKER, self._ext(body), body)
+        timeout = self._live.broker.register_timeout_ms / 1000
+        reply = await self._client.invoke(server.address, command, timeout)
+        reply.raise_for_code(ResponseCode.SUCCESS)
+        table = kv_table_of(load_object(reply.body, "orderTopicConfig"))
+        self._on_registered(
+            Registered(
+                server.address,
+                reply.ext.get("masterAddr", ""),
+                reply.ext.get("haServerAddr", ""),
+                frozenset(table),
+            )
+        )
+
+    def _chosen(self, names: Iterable[str] | None) -> list[TopicConfig]:
+        table, perm = self._topics.all(), self._live.broker.broker_permission
+        wanted = table if names is None else [name for name in names if name in table]
+        return [masked(table[name], perm) for name in wanted]
+
+    def _ext(self, body: bytes) -> dict[str, str]:
+        return {
+            **self.identity.ext(),
+            "haServerAddr": self.identity.ha_address,
+            "enableActingMaster": "false",
+            "compressed": "false",
+            "bodyCrc32": str(body_crc(body)),
+        }
+
+    async def _unregister(self, server: _Server) -> None:
+        command = Command(RequestCode.UNREGISTER_BROKER, self.identity.ext())
+        try:
+            await self._client.invoke(server.address, command, UNREGISTER_SECONDS_MAX)
+        except RemotingError as error:
+            log.warning("name server %s was not told that we stop: %s", server.address, error)
+        server.is_registered = False
+
+    def connection_lost(self, address: str) -> None:
+        """A name server forgets a broker whose connection closes: register again at once."""
+        for server in self._servers:
+            if server.address == address and server.is_registered:
+                server.is_registered, server.needs_all = False, True
+                server.wake.set()
+
+    def _note(self, server: _Server, reason: str) -> None:
+        """One log line per change of state."""
+        if reason and not server.reason:
+            log.warning("name server %s: registration failed, trying on: %s", server.address, reason)
+        elif server.reason and not reason:
+            log.info("name server %s: registered again", server.address)
+        server.reason = reason
