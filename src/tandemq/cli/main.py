@@ -14,6 +14,7 @@ from tandemq.errors import TandemError
 NOUNS: dict[str, tuple[str, str]] = {
     "namesrv": ("tandemq.cli.namesrv", "Run a name server."),
     "broker": ("tandemq.cli.broker", "Run a broker; promote or demote one."),
+    "config": ("tandemq.cli.config", "Print the effective configuration with the source of every value."),
     "doctor": ("tandemq.cli.doctor", "Check this machine: ports, disk, file limits, clock, Java, addresses."),
     "store": ("tandemq.cli.store", "Look at a store on disk: verify, dump, rebuild."),
 }
