@@ -11,13 +11,23 @@ from dataclasses import replace
 
 from tandemq.client.config import ClientConfig
 from tandemq.client.encode import Outgoing, outgoing, send_fields, split_batch_list
-from tandemq.client.message import SendResult, SendStatus
+from tandemq.client.message import ReceivedMessage, SendResult, SendStatus
+from tandemq.client.requests import Requester, send_reply
 from tandemq.client.retry import Attempt, FaultTable, QueueChooser, worth_retrying
 from tandemq.client.session import Session
 from tandemq.codec.codes import RequestCode, ResponseCode
 from tandemq.codec.command import Command
 from tandemq.codec.heartbeat import ConsumerGroupInfo
-from tandemq.errors import ClientError, ConnectFailed, NoRoute, RemotingError, ReplyError, RequestTimeout, SendFailed
+from tandemq.errors import (
+    ClientError,
+    ConnectFailed,
+    NoRoute,
+    RemotingError,
+    ReplyError,
+    RequestTimeout,
+    SendFailed,
+    TandemError,
+)
 from tandemq.model import message as names
 from tandemq.model.message import Message, java_hash
 from tandemq.model.topic import QueueRef, group_name_problem
@@ -58,6 +68,7 @@ class Producer:
         self._room = asyncio.Event()
         self._idle = asyncio.Event()
         self._retrying: set[asyncio.Task[None]] = set()
+        self._requester: Requester | None = None
         self._closed = False
 
     # what the session asks
@@ -116,7 +127,7 @@ class Producer:
         `queue`, `sharding_key` (same key, same queue) or `select` fix the queue; it is then not tried elsewhere.
         `copies` is how many replicas must have the message: a number, "majority" or "all", "+disk" for copies on disk.
         """
-        queues = self._known_queues(message.topic) or await self._queues(message.topic)
+        queues = self._known_queues(message.topic) or await self.queues(message.topic)
         fixed = _fixed_queue(message, queues, queue, sharding_key, select)
         item = self._outgoing(message, sharding_key, copies)
         return await self.send_outgoing(item, queues, fixed, timeout_ms)
@@ -128,14 +139,14 @@ class Producer:
         while self._in_flight >= self.config.in_flight_max:
             self._room.clear()
             await self._room.wait()
-        queues = self._known_queues(message.topic) or await self._queues(message.topic)
+        queues = self._known_queues(message.topic) or await self.queues(message.topic)
         fixed = _fixed_queue(message, queues, None, sharding_key, None)
         item = self._outgoing(message, sharding_key, copies)
-        return self._submit(item, queues, fixed)
+        return await self._submit(item, queues, fixed)
 
     async def send_oneway(self, message: Message, *, sharding_key: str | None = None) -> None:
         """Writes the message to a connection and forgets it: no answer, no retry, no error from the broker."""
-        queues = self._known_queues(message.topic) or await self._queues(message.topic)
+        queues = self._known_queues(message.topic) or await self.queues(message.topic)
         fixed = _fixed_queue(message, queues, None, sharding_key, None)
         queue = fixed or self._chooser.choose(queues, None)
         item = self._outgoing(message, sharding_key, None)
@@ -161,10 +172,22 @@ class Producer:
         keys = [m.properties.get(names.UNIQUE_KEY) or self.session.keys.next(now_ms) for m in messages]
         results: list[SendResult] = []
         for part, item in split_batch_list(messages, keys, self.config):
-            queues = self._known_queues(item.topic) or await self._queues(item.topic)
+            queues = self._known_queues(item.topic) or await self.queues(item.topic)
             fixed = _fixed_queue(part[0], queues, queue, sharding_key, None)
             results += spread_batch(await self.send_outgoing(item, queues, fixed, timeout_ms))
         return results
+
+    # asking and answering
+
+    async def request(self, message: Message, *, timeout_ms: int | None = None) -> ReceivedMessage:
+        """Sends a message and waits for the reply that some consumer gives it; RequestTimeout if none comes."""
+        if self._requester is None:
+            self._requester = Requester(self)
+        return await self._requester.request(message, timeout_ms or self.config.send_timeout_ms)
+
+    async def reply(self, request: ReceivedMessage, body: bytes) -> SendResult:
+        """Answers a message that was sent with `request`."""
+        return await send_reply(self, request, body)
 
     # one message, its attempts
 
@@ -263,15 +286,71 @@ class Producer:
         others = fixed is None and tried < self.config.retry_times and queues[0].broker_name != queues[-1].broker_name
         return left / 2 if others else left
 
-    def _submit(
+    async def _submit(
         self, item: Outgoing, queues: Sequence[QueueRef], fixed: QueueRef | None
     ) -> "asyncio.Future[SendResult]":
+        """The first attempt without a task of its own: most sends need no other."""
         loop = asyncio.get_running_loop()
         future: asyncio.Future[SendResult] = loop.create_future()
-        task = loop.create_task(self._send_into(future, item, queues, fixed))
+        queue = fixed or self._choose(queues, None)
+        started = self.session.clock.monotonic()
+        self._in_flight += 1
+        try:
+            address = await self._address(queue)
+            connection = await self.session.remoting.connection(address)
+            if not connection.is_writable:
+                await connection.wait_writable()
+            wait = self._attempt_wait(self.config.send_timeout_ms / 1000, 0, queues, fixed)
+            request = self.session.command(_send_code(item), self._fields(item, queue), item.body)
+            answer = connection.start_invoke(request, wait)
+        except TandemError as error:
+            self._try_again(future, item, queues, fixed, queue, started, error)
+            return future
+        except BaseException:
+            self._left()
+            raise
+        answer.add_done_callback(lambda done: self._answered(future, item, queues, fixed, queue, started, done))
+        return future
+
+    def _answered(
+        self,
+        future: "asyncio.Future[SendResult]",
+        item: Outgoing,
+        queues: Sequence[QueueRef],
+        fixed: QueueRef | None,
+        queue: QueueRef,
+        started: float,
+        done: "asyncio.Future[Command]",
+    ) -> None:
+        try:
+            reply = done.result()
+            result = send_result(reply, item, queue)
+            if not result.ok and self.config.retry_not_stored_ok:
+                raise ReplyError(reply.code, reply.remark or result.status.name)
+        except TandemError as error:
+            self._try_again(future, item, queues, fixed, queue, started, error)
+            return
+        self._record(queue, started, failed=False)
+        self._left()
+        if not future.done():
+            future.set_result(result)
+
+    def _try_again(
+        self,
+        future: "asyncio.Future[SendResult]",
+        item: Outgoing,
+        queues: Sequence[QueueRef],
+        fixed: QueueRef | None,
+        queue: QueueRef,
+        started: float,
+        error: Exception,
+    ) -> None:
+        """The first attempt of a submitted message failed: the others run in a task."""
+        task = asyncio.get_running_loop().create_task(
+            self._send_into(future, item, queues, fixed, queue, started, error)
+        )
         self._retrying.add(task)
         task.add_done_callback(self._retrying.discard)
-        return future
 
     async def _send_into(
         self,
@@ -279,22 +358,36 @@ class Producer:
         item: Outgoing,
         queues: Sequence[QueueRef],
         fixed: QueueRef | None,
+        queue: QueueRef,
+        started: float,
+        error: Exception,
     ) -> None:
+        deadline = started + self.config.send_timeout_ms / 1000
+        elapsed_ms = round((self.session.clock.monotonic() - started) * 1000)
+        address = self.session.routes.master(queue.broker_name) or "?"
+        attempts = [Attempt(queue.broker_name, address, queue.queue_id, elapsed_ms, str(error))]
+        self._record(queue, started, failed=not isinstance(error, ReplyError))
         try:
-            result = await self.send_outgoing(item, queues, fixed)
-        except Exception as error:
+            queues, again = await self._after_failure(error, item, queues, fixed, deadline, 1)
+            if not again:
+                raise SendFailed(item.topic, attempts, getattr(error, "code", None)) from error
+            result = await self._try(item, queues, fixed, deadline, _send_code(item), attempts)
+        except Exception as failure:
             if not future.done():
-                future.set_exception(error)
+                future.set_exception(failure)
         else:
             if not future.done():
                 future.set_result(result)
+        finally:
+            self._left()
 
     # parts
 
     def _known_queues(self, topic: str) -> Sequence[QueueRef]:
         return self.session.routes.publish(topic) if topic in self._topics else ()
 
-    async def _queues(self, topic: str) -> Sequence[QueueRef]:
+    async def queues(self, topic: str) -> Sequence[QueueRef]:
+        """Where messages of a topic go now; NoRoute if nowhere."""
         new = topic not in self._topics
         self._topics[topic] = None
         queues = await self.session.publish_queues(topic)
