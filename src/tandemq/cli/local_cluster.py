@@ -26,6 +26,8 @@ NAMESRV_PORT = 9876
 BROKER_PORT = 10911
 BROKER_PORT_STEP = 100
 """A broker takes its port, port + 1 (HA) and port - 2 (the VIP channel of old clients)."""
+SEGMENT_SIZE = 128 * 1024 * 1024
+"""Smaller than RocketMQ's 1 GiB: a laptop's disk is no broker's."""
 READY_SECONDS = 30
 STOP_SECONDS = 20
 
@@ -249,5 +251,6 @@ class LocalCluster:
                 "haListenPort": node.port + 1,
                 "storePathRootDir": self.store(node),
                 "slaveReadEnable": "true",
+                "mappedFileSizeCommitLog": SEGMENT_SIZE,
             }
         return "".join(f"{key}={value}\n" for key, value in settings.items())

@@ -12,6 +12,8 @@ from tandemq.errors import TandemError
 
 # noun -> (module that has `app: typer.Typer`, one line of help), in the order of `tandemq --help`.
 NOUNS: dict[str, tuple[str, str]] = {
+    "up": ("tandemq.cli.up", "Start two name servers, a master and its slaves on this machine."),
+    "down": ("tandemq.cli.down", "Stop what `tandemq up` started; the data stays."),
     "namesrv": ("tandemq.cli.namesrv", "Run a name server."),
     "broker": ("tandemq.cli.broker", "Run a broker; promote or demote one."),
     "config": ("tandemq.cli.config", "Print the effective configuration with the source of every value."),

@@ -1,0 +1,170 @@
+"""`tandemq up`: a working pair on this machine, from nothing, and what to do next with it."""
+
+import asyncio
+import json
+import signal
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+from rich.console import Console
+from rich.table import Table
+
+from tandemq.cli.local_cluster import ClusterError, LocalCluster, Node, new_plan, port_is_free
+from tandemq.codec import fastjson
+from tandemq.codec.codes import RequestCode, ResponseCode
+from tandemq.codec.command import Command
+from tandemq.errors import RemotingError
+from tandemq.remoting.client import RemotingClient
+from tandemq.remoting.config import RemotingConfig
+
+app = typer.Typer(help="Start two name servers, a master and its slaves on this machine.")
+
+IN_SYNC_SECONDS = 30
+WATCH_SECONDS = 1.0
+DEFAULT_DIRECTORY = Path("tandemq-data")
+
+
+@dataclass(frozen=True, slots=True)
+class PairState:
+    """What the master says of its slaves."""
+
+    in_sync: int
+    lags: dict[str, int]
+    """Slave's address -> bytes behind."""
+
+
+async def pair_state(master: Node, client: RemotingClient) -> PairState | None:
+    """Asked with GET_BROKER_HA_STATUS, as mqadmin does; None while the master doesn't answer."""
+    try:
+        answer = await client.invoke(master.address, Command(RequestCode.GET_BROKER_HA_STATUS), timeout=2)
+    except RemotingError:
+        return None
+    if answer.code != ResponseCode.SUCCESS:
+        return None
+    body: dict[str, Any] = fastjson.loads(bytes(answer.body))
+    slaves = body.get("haConnectionInfo") or []
+    return PairState(int(body.get("inSyncSlaveNums", 0)), {slave["addr"]: int(slave["diff"]) for slave in slaves})
+
+
+async def until_in_sync(cluster: LocalCluster) -> PairState:
+    """Waits until every slave of the plan is in sync with the master."""
+    wanted = len(cluster.plan.brokers) - 1
+    state = None
+    async with RemotingClient(RemotingConfig()) as client:
+        for _ in range(IN_SYNC_SECONDS * 20):
+            state = await pair_state(cluster.plan.master, client)
+            if state is not None and state.in_sync >= wanted:
+                return state
+            await asyncio.sleep(0.05)
+    had = "the master does not answer" if state is None else f"{state.in_sync} of {wanted} slaves are in sync"
+    raise ClusterError(
+        f"{had} after {IN_SYNC_SECONDS} s; `tandemq ha status -n {cluster.plan.namesrv_address}` says why"
+    )
+
+
+def open_cluster(directory: Path, *, slaves: int, sync: bool) -> LocalCluster:
+    """The cluster of an earlier `up` in this directory, or a new one on free ports."""
+    found = LocalCluster.load(directory)
+    if found is None:
+        return LocalCluster(directory, new_plan(slaves=slaves, sync=sync))
+    if found.running():
+        names = ", ".join(node.name for node in found.running())
+        raise ClusterError(f"{names} of {directory} run already; `tandemq down --dir {directory}` stops them")
+    had = len(found.plan.brokers) - 1
+    if had != slaves or (found.plan.master.role == "SYNC_MASTER") != sync:
+        raise ClusterError(
+            f"{directory} holds a {found.plan.master.role} with {had} slave(s): start it as that or choose another --dir"
+        )
+    if all(port_is_free(node.port) for node in found.plan.nodes):
+        return found
+    return LocalCluster(directory, new_plan(slaves=slaves, sync=sync))  # the same nodes and data, on other ports
+
+
+def describe(cluster: LocalCluster, state: PairState) -> Table:
+    table = Table("node", "role", "address", "state", "data", box=None, pad_edge=False)
+    for node in cluster.plan.nodes:
+        if node.kind == "namesrv":
+            row = ("name server", "up")
+        elif node is cluster.plan.master:
+            row = (node.role, "writable")
+        else:
+            row = (node.role, "in sync" if state.in_sync else "connecting")
+        table.add_row(node.name, row[0], node.address, row[1], str(cluster.home(node)))
+    return table
+
+
+def next_steps(cluster: LocalCluster) -> str:
+    servers = cluster.plan.namesrv_address
+    slave = cluster.store(cluster.plan.brokers[-1])
+    return (
+        f"export NAMESRV_ADDR='{servers}'\n"
+        "./run send orders 'hello tandem'                       # a message, acknowledged by master and slave\n"
+        "./run consume orders --from earliest --follow          # read it back\n"
+        "./run ha status                                        # who has what\n"
+        f"./run spark stats {slave}   # Spark on the replica's files\n"
+        "./run demo                                             # kill the master, lose nothing"
+    )
+
+
+async def run_cluster(cluster: LocalCluster, console: Console, *, detach: bool) -> None:
+    stop = asyncio.Event()
+    loop = asyncio.get_running_loop()
+    for number in (signal.SIGINT, signal.SIGTERM):
+        loop.add_signal_handler(number, stop.set)
+    try:
+        await cluster.start_all()
+        state = await until_in_sync(cluster)
+    except BaseException:
+        await cluster.stop_all()
+        raise
+    console.print(describe(cluster, state))
+    console.print("\nTry next:\n", style="bold")
+    console.print(next_steps(cluster), highlight=False, markup=False, soft_wrap=True)
+    if detach:
+        console.print(f"\nRunning in the background; `tandemq down --dir {cluster.directory}` stops it.")
+        return
+    console.print("\nCtrl-C stops everything.")
+    try:
+        await watch(cluster, stop, console)
+    finally:
+        await cluster.stop_all()
+        console.print("stopped")
+
+
+async def watch(cluster: LocalCluster, stop: asyncio.Event, console: Console) -> None:
+    """Says when a node goes or comes back; the others go on, that is the point of a pair."""
+    known = {node.name for node in cluster.running()}
+    while not stop.is_set():
+        try:
+            await asyncio.wait_for(stop.wait(), WATCH_SECONDS)
+        except TimeoutError:
+            now = {node.name: node for node in cluster.running()}
+            for node in cluster.plan.nodes:
+                if node.name in known and node.name not in now:
+                    console.print(f"{node.name} stopped:\n{cluster.last_words(node, 3)}", style="yellow", markup=False)
+                elif node.name in now and node.name not in known:
+                    console.print(f"{node.name} is back", style="green")
+            known = set(now)
+
+
+@app.callback(invoke_without_command=True)
+def up(
+    directory: Annotated[
+        Path, typer.Option("--dir", help="Where everything lives; survives restarts.")
+    ] = DEFAULT_DIRECTORY,
+    slaves: Annotated[int, typer.Option(min=1, max=8, help="How many slaves.")] = 1,
+    asynchronous: Annotated[bool, typer.Option("--async", help="ASYNC_MASTER: replies before a slave has it.")] = False,
+    detach: Annotated[bool, typer.Option("--detach", help="Return when it is up; `tandemq down` stops it.")] = False,
+    as_json: Annotated[bool, typer.Option("--json", help="Print the nodes as JSON (with --detach).")] = False,
+) -> None:
+    """Start two name servers, a master and its slaves on this machine; print addresses and what to try next."""
+    cluster = open_cluster(directory, slaves=slaves, sync=not asynchronous)
+    console = Console(quiet=as_json)
+    asyncio.run(run_cluster(cluster, console, detach=detach))
+    if as_json:
+        nodes = {
+            node.name: {"kind": node.kind, "role": node.role, "address": node.address} for node in cluster.plan.nodes
+        }
+        print(json.dumps({"namesrv": cluster.plan.namesrv_address, "nodes": nodes}))
