@@ -75,7 +75,7 @@ def open_cluster(directory: Path, *, slaves: int, sync: bool) -> LocalCluster:
     had = len(found.plan.brokers) - 1
     if had != slaves or (found.plan.master.role == "SYNC_MASTER") != sync:
         raise ClusterError(
-            f"{directory} holds a {found.plan.master.role} with {had} slave(s): start it as that or choose another --dir"
+            f"{directory} holds a {found.plan.master.role} with {had} slave(s): start it so or choose another --dir"
         )
     if all(port_is_free(node.port) for node in found.plan.nodes):
         return found
