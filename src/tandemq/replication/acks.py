@@ -220,6 +220,11 @@ class AckQueue:
             queue.watermark = self.watermark(queue.level, queue.local_flush)
 
     @property
+    def wants_durable(self) -> bool:
+        """Whether somebody waits for copies on disk, so that slaves should flush at once."""
+        return any(key[1] and queue.waiting for key, queue in self._queues.items())
+
+    @property
     def next_deadline(self) -> float | None:
         """When `expire` has something to do, if nothing else happens."""
         heads = [queue.waiting[0][1] for queue in self._queues.values() if queue.waiting]

@@ -1,0 +1,117 @@
+"""The named history of a log, and how far two histories agree.  Pure.
+
+Every time a node opens for writes as a master it begins an epoch: (number, random incarnation id, first offset).  The
+number orders reigns; the id tells apart two that chose the same number because they did not know of each other.
+Offsets alone say nothing: two logs of equal length may hold different bytes.
+"""
+
+from collections.abc import Iterable
+from dataclasses import dataclass, replace
+
+from tandemq.codec.ha import HISTORY_MAX, EpochItem
+
+
+@dataclass(frozen=True, slots=True, order=True)
+class Epoch:
+    """One reign: bytes from `start` up to the next epoch's start were written under it."""
+
+    number: int
+    id: str
+    start: int
+
+
+@dataclass(frozen=True, slots=True)
+class Promise:
+    """The highest epoch this node has agreed to serve or to open.  It never goes back, across restarts."""
+
+    number: int = 0
+    id: str = ""
+
+    def allows(self, number: int, id: str) -> bool:
+        """Whether a master of that epoch may be served: a newer one, or the very one promised to."""
+        return number > self.number or (number == self.number and id == self.id)
+
+
+@dataclass(frozen=True, slots=True)
+class History:
+    """The epochs of one log, oldest first; starts never decrease."""
+
+    epochs: tuple[Epoch, ...] = ()
+
+    @property
+    def last(self) -> Epoch | None:
+        return self.epochs[-1] if self.epochs else None
+
+    @property
+    def last_number(self) -> int:
+        return self.epochs[-1].number if self.epochs else 0
+
+    def opened(self, number: int, id: str, start: int) -> "History":
+        """This history with a new reign at its end; what began at or after `start` never got a byte and goes."""
+        kept = tuple(epoch for epoch in self.epochs if epoch.start < start)
+        return History((*kept, Epoch(number, id, start))[-HISTORY_MAX:])
+
+    def number_at(self, offset: int) -> int:
+        """The epoch under which the byte at `offset` was written; 0 for bytes older than the first epoch."""
+        number = 0
+        for epoch in self.epochs:
+            if epoch.start > offset:
+                break
+            number = epoch.number
+        return number
+
+    def stop_of(self, offset: int, end: int) -> int:
+        """The end of the run of bytes that share `offset`'s epoch, in a log that ends at `end`."""
+        for epoch in self.epochs:
+            if epoch.start > offset:
+                return min(epoch.start, end)
+        return end
+
+    def agreed_until(self, index: int, end: int) -> int:
+        """Where the epoch at `index` stops in a log that ends at `end`."""
+        following = self.epochs[index + 1].start if index + 1 < len(self.epochs) else end
+        return min(following, end)
+
+
+def common_point(mine: History, my_end: int, theirs: History, their_end: int) -> int | None:
+    """Up to where two logs hold the same bytes; None if they share no epoch.
+
+    The last epoch equal in number and id names everything before it too, since a reign begins with one log.
+    """
+    positions = {epoch: index for index, epoch in enumerate(theirs.epochs)}
+    for index in range(len(mine.epochs) - 1, -1, -1):
+        other = positions.get(mine.epochs[index])
+        if other is not None:
+            return min(mine.agreed_until(index, my_end), theirs.agreed_until(other, their_end))
+    return None
+
+
+def to_items(history: History) -> list[EpochItem]:
+    return [EpochItem(epoch.number, epoch.id, epoch.start) for epoch in history.epochs]
+
+
+def from_items(items: Iterable[EpochItem]) -> History:
+    """A peer's history, in order whatever it sent; at most HISTORY_MAX of the newest."""
+    epochs = sorted((Epoch(item.number, item.id, item.start) for item in items), key=lambda e: (e.number, e.start))
+    return History(tuple(epochs[-HISTORY_MAX:]))
+
+
+@dataclass(frozen=True, slots=True)
+class ReplicaRecord:
+    """What a node must remember about itself across a crash; see replica_file.py."""
+
+    replica: str
+    """This store's identity: random, made once."""
+    history: History = History()
+    promise: Promise = Promise()
+    members: frozenset[str] = frozenset()
+    """Replicas known to belong to the group, this one not included when it is the master."""
+    in_sync: frozenset[str] = frozenset()
+    """Replicas whose acks count: any of them may hold acknowledged bytes that this node could lose in a crash."""
+    confirmed: int = 0
+    """A confirmed offset of the past: a log that ends below it has lost something."""
+    reigning: bool = False
+    """Set while open for writes, cleared by a clean stop: found set at a start, the node crashed as a master."""
+
+    def with_(self, **changes: object) -> "ReplicaRecord":
+        return replace(self, **changes)  # type: ignore[arg-type]

@@ -1,0 +1,848 @@
+"""The master's side of replication: who follows, what counts, when it may write.
+
+Pure: bytes and `now` in, decisions out.
+
+    ASKING ──▶ TAKING ──▶ PREPARING ──▶ OPEN ──▶ DEPOSED
+      ▲  └───────────────────▲            │
+      └───────────────────────────────────┘  only a master born on an empty disk that meets its group's real history
+
+Rules (design: the rules that make it safe), and where each one lives:
+
+ 1. A history has a name            `prepared`: the epoch is saved before Opened; `common_point` in epochs.py.
+ 2. An ack belongs to a replica     `_on_ack`: current epoch, this session, not above `sent`, after START was checked;
+    and an epoch                    `_replace`: one session per identity.  AckQueue counts copies by identity.
+ 3. A master that crashed asks      `start`: found reigning, it must hear all that were in sync; they promise its new
+    before it writes                number before they tell their offsets; `_decide` takes from the furthest.
+                                    `_join`: a replica is saved as in sync before its first ack counts.
+ 4. Cutting is the last resort      Truncate and Reset save aside what they cut.
+ 5. A higher epoch ends a reign     `_on_hello`, `_on_refuse`, `order`: all end in `_step_down`.
+ 6. Readers see what can't vanish   `confirmed`, sent with every data frame.
+ 7. Durable means fdatasync         `flushed` comes only from the store; a slave's durable only from its acks.
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from enum import Enum
+from typing import Final
+
+from tandemq.codec import ha
+from tandemq.codec.ha import Ack, Challenge, Chunk, Head, Hello, Members, Preamble, Reason, Refuse, Start, Take, Welcome
+from tandemq.errors import CodecError
+from tandemq.replication.acks import AckLevel, AckQueue, PutStatus
+from tandemq.replication.decisions import (
+    Append,
+    Batch,
+    Close,
+    Confirm,
+    Decision,
+    FlushSoon,
+    LogEnds,
+    Note,
+    Opened,
+    Prepare,
+    Reset,
+    Save,
+    Send,
+    SteppedDown,
+    Truncate,
+)
+from tandemq.replication.epochs import Epoch, History, Promise, ReplicaRecord, common_point, from_items, to_items
+from tandemq.replication.session import Session, SessionState
+
+HELLO_WAIT: Final = 5.0
+"""Seconds a connection may stay without having said who it is."""
+
+
+class Phase(Enum):
+    """What a node with a master's role is doing; the value is shown to operators."""
+
+    ASKING = "asking"
+    """It waits for the replicas that may hold what it lost.  Read-only."""
+    TAKING = "taking back"
+    """It copies from the furthest replica what it lost.  Read-only."""
+    PREPARING = "preparing"
+    OPEN = "open"
+    """It takes writes."""
+    DEPOSED = "deposed"
+    """It met a higher epoch.  Read-only for good."""
+
+
+@dataclass(frozen=True, slots=True)
+class MasterTerms:
+    """What the operator decided, in the units of the state machine (seconds, bytes)."""
+
+    group: str
+    level: AckLevel
+    sync_flush: bool = False
+    strict_open: bool = True
+    """Never open without every replica that must be asked (SYNC_MASTER); else go on after `rejoin_wait`, loudly."""
+    heartbeat: float = 5.0
+    housekeeping: float = 20.0
+    gap_max: int = 256 << 20
+    away_max: float = 15.0
+    rejoin_wait: float = 10.0
+    readers_wait: bool = False
+    shared_key: str = ""
+    classic_batch: int = 32 * 1024
+    batch: int = 8 << 20
+    last_file_only: bool = False
+    rate_max: int | None = None
+    sessions_max: int = 64
+
+
+class MasterState:
+    """All sessions of a master and its right to write."""
+
+    def __init__(
+        self,
+        *,
+        record: ReplicaRecord,
+        terms: MasterTerms,
+        log: LogEnds,
+        acks: AckQueue,
+        new_id: Callable[[], str],
+        now: float,
+        ask: frozenset[str] = frozenset(),
+    ) -> None:
+        """`ask`: replicas that must be heard before this node writes; see `must_ask`."""
+        self.record = record
+        self.terms = terms
+        self.log = log
+        self.acks = acks
+        self.phase = Phase.ASKING
+        self.sessions: dict[int, Session] = {}
+        self.confirmed = min(record.confirmed, log.end)
+        self.opened_without: frozenset[str] = frozenset()
+        """Replicas that should have been heard before opening and were not."""
+        self.troubles: dict[str, tuple[float, Reason, str]] = {}
+        """Identity or host -> (when, reason, text) of its last refused or ended session; bounded."""
+        self._new_id = new_id
+        self._ask = ask - {record.replica}
+        self._asked_since = now
+        self._allowed = False
+        self._donor: int | None = None
+        self._take_stop = 0
+        self._taken = bytearray()
+        self._away: dict[str, tuple[float, int]] = {}
+        self._said_waiting = False
+        self._saved_in_sync: frozenset[str] = frozenset()
+
+    # --- the way to the throne --------------------------------------------------------------------------------------
+
+    def start(self, now: float) -> list[Decision]:
+        """Begins to ask; opens at once when there is nobody to ask."""
+        out: list[Decision] = []
+        self._campaign(out, self.record.promise.number, now)
+        if self._ask:
+            names = ", ".join(sorted(self._ask))
+            out.append(Note("asking", f"this master asks {names} for what it may have lost before it takes writes"))
+        self._decide(out, now)
+        return out
+
+    @property
+    def number(self) -> int:
+        """The epoch this node reigns in, or asks to open."""
+        return self.record.promise.number
+
+    @property
+    def waiting_for(self) -> frozenset[str]:
+        """Replicas that have not been heard in the current asking."""
+        if self.phase is not Phase.ASKING:
+            return frozenset()
+        return self._ask - {session.replica for session in self._heard()}
+
+    def allow(self, now: float) -> list[Decision]:
+        """The operator says: open without those that don't come."""
+        self._allowed = True
+        out: list[Decision] = []
+        self._decide(out, now)
+        return out
+
+    def _campaign(self, out: list[Decision], above: int, now: float) -> None:
+        """Chooses a number nobody has used, remembers it, and asks everybody for their promise."""
+        number = max(above, self.record.promise.number, self.record.history.last_number) + 1
+        self._save(out, promise=Promise(number, self._new_id()))
+        self._asked_since = now
+        for session in self.sessions.values():
+            if session.nonce:
+                self._challenge(out, session, now)
+
+    def _heard(self) -> list[Session]:
+        return [session for session in self.sessions.values() if session.state is SessionState.WAITING]
+
+    def _decide(self, out: list[Decision], now: float) -> None:
+        """ASKING: opens, or takes from the furthest, as soon as those who must be heard were heard."""
+        if self.phase is not Phase.ASKING:
+            return
+        missing = self.waiting_for
+        if missing:
+            over = now >= self._asked_since + self.terms.rejoin_wait
+            if not (self._allowed or (over and not self.terms.strict_open)):
+                if over and not self._said_waiting:
+                    self._said_waiting = True
+                    names = ", ".join(sorted(missing))
+                    out.append(
+                        Note(
+                            "read-only",
+                            f"{names} did not come within {self.terms.rejoin_wait:g} s; they may hold acknowledged "
+                            "messages that this master lost, so it stays read-only. Start them, or allow it with "
+                            "haOpenWithoutReplicas=true or `tandemq broker promote --force`",
+                            loud=True,
+                        )
+                    )
+                return
+            names = ", ".join(sorted(missing))
+            out.append(Note("opened-without", f"goes on without {names}: what only they hold is lost", loud=True))
+        self.opened_without = missing
+        furthest = self._furthest()
+        if furthest is None:
+            self.phase = Phase.PREPARING
+            out.append(Prepare())
+        else:
+            self._take(out, furthest, now)
+
+    def _furthest(self) -> Session | None:
+        """The replica whose log is newer than ours: by the last reign that wrote to it, then by length."""
+        best, mark = None, (self._written_epoch(self.record.history, self.log.end), self.log.end)
+        for session in self._heard():
+            assert session.hello is not None
+            theirs = (self._written_epoch(session.history, session.hello.end), session.hello.end)
+            if theirs > mark:
+                best, mark = session, theirs
+        return best
+
+    @staticmethod
+    def _written_epoch(history: History, end: int) -> int:
+        """The number of the last reign that has a byte in a log that ends at `end`."""
+        return history.number_at(end - 1) if end > 0 else 0
+
+    def _take(self, out: list[Decision], donor: Session, now: float) -> None:
+        hello = donor.hello
+        assert hello is not None
+        agreed = common_point(self.record.history, self.log.end, donor.history, hello.end)
+        if agreed is None or agreed < max(hello.first, self.log.first):
+            save_from = self.log.first if agreed is None else max(agreed, self.log.first)
+            out.append(
+                Reset(hello.first, save_from, self.log.end, f"starts over from what replica {donor.replica} has")
+            )
+            self.log.first = self.log.end = hello.first
+        elif agreed < self.log.end:
+            out.append(Truncate(agreed, self.log.end, f"replica {donor.replica} has the newer history"))
+            self.log.end = agreed
+        self.log.flushed = min(self.log.flushed, self.log.end)
+        self._save(out, history=donor.history)
+        self.phase = Phase.TAKING
+        self._donor, self._take_stop = donor.id, hello.end
+        donor.state = SessionState.DONATING
+        self._taken.clear()
+        out.append(
+            Note("taking-back", f"takes {hello.end - self.log.end} bytes from {self.log.end} back from {donor.replica}")
+        )
+        self._send(out, donor, Take(self.number, self.log.end, hello.end), now)
+        if self.log.end == hello.end:
+            self._taken_all(out)
+
+    def _taken_all(self, out: list[Decision]) -> None:
+        assert self._donor is not None
+        self.sessions[self._donor].state = SessionState.WAITING
+        self._donor = None
+        self.phase = Phase.PREPARING
+        out.append(Prepare())
+
+    def prepared(self, end: int, now: float) -> list[Decision]:
+        """The log is whole and on disk up to `end`: begin the reign."""
+        assert self.phase is Phase.PREPARING
+        self.log.end = self.log.flushed = end
+        out: list[Decision] = []
+        promise = self.record.promise
+        epoch = Epoch(promise.number, promise.id, end)
+        # Everything is on this node's own disk now, so nobody else holds what it could lose.
+        self._save(
+            out,
+            history=self.record.history.opened(epoch.number, epoch.id, epoch.start),
+            members=(self.record.members | self.record.in_sync) - {self.record.replica},
+            in_sync=frozenset(),
+            reigning=True,
+        )
+        self.phase = Phase.OPEN
+        self.acks.forget_replicas("no slave is in sync yet")
+        self.acks.set_members(self.record.members)
+        self.acks.flushed(end)
+        out.append(Opened(epoch))
+        self._confirm(out)
+        for session in self._heard():
+            self._welcome(out, session, now)
+        return out
+
+    # --- connections ------------------------------------------------------------------------------------------------
+
+    def connected(self, session_id: int, peer: str, now: float) -> list[Decision]:
+        """A slave's connection was accepted; it speaks first."""
+        out: list[Decision] = []
+        session = Session(session_id, peer, now, now, now)
+        self.sessions[session_id] = session
+        if len(self.sessions) > self.terms.sessions_max:
+            self._close(out, session, Reason.TOO_MANY, f"there are {self.terms.sessions_max} sessions already", now)
+        return out
+
+    def disconnected(self, session_id: int, now: float) -> list[Decision]:
+        """The connection broke, or the shell closed it."""
+        out: list[Decision] = []
+        session = self.sessions.get(session_id)
+        if session is not None:
+            self._forget(out, session, Reason.LOST, f"connection of {session.replica or session.peer} was lost", now)
+        return out
+
+    def receive(self, session_id: int, data: bytes | memoryview, now: float) -> list[Decision]:
+        """Bytes from a slave, however split."""
+        out: list[Decision] = []
+        session = self.sessions.get(session_id)
+        if session is None or not len(data):
+            return out
+        session.last_heard = now
+        if session.state is SessionState.CONNECTED and not session.classic:
+            session.classic = not ha.is_extended(data[0])
+        try:
+            if session.classic:
+                self._receive_classic(out, session, data, now)
+            else:
+                for event in session.frames.feed(data):
+                    self._dispatch(out, session, event, now)
+                    if session_id not in self.sessions:
+                        break
+        except CodecError as error:
+            self._close(out, session, Reason.CORRUPT, str(error), now)
+        return out
+
+    def _dispatch(self, out: list[Decision], session: Session, event: ha.Event, now: float) -> None:
+        if isinstance(event, Ack) and session.is_streaming:
+            self._on_ack(out, session, event, now)
+        elif isinstance(event, Preamble) and session.state is SessionState.CONNECTED:
+            self._on_preamble(out, session, event, now)
+        elif isinstance(event, Hello) and session.state is SessionState.CHALLENGED:
+            self._on_hello(out, session, event, now)
+        elif isinstance(event, Start) and session.state is SessionState.CHECKING:
+            self._on_start(out, session, event, now)
+        elif isinstance(event, Head | Chunk) and session.state is SessionState.DONATING:
+            self._on_taken(out, session, event, now)
+        elif isinstance(event, Refuse):
+            self._on_refuse(out, session, event, now)
+        elif isinstance(event, Ack | Head | Chunk | Start | Hello):
+            pass  # on its way when we challenged again or asked for something else; the session goes on from there
+        else:
+            name = type(event).__name__
+            self._close(out, session, Reason.CORRUPT, f"{name} is not expected when {session.state.value}", now)
+
+    # --- handshake --------------------------------------------------------------------------------------------------
+
+    def _on_preamble(self, out: list[Decision], session: Session, preamble: Preamble, now: float) -> None:
+        if self.phase is Phase.DEPOSED:
+            self._close(out, session, Reason.NOT_MASTER, "this broker was deposed and is no master now", now)
+            return
+        if preamble.version != ha.VERSION:
+            text = f"HA session version {preamble.version}, this master speaks {ha.VERSION}"
+            self._close(out, session, Reason.VERSION, text, now)
+            return
+        session.nonce = preamble.nonce
+        self._challenge(out, session, now)
+
+    def _challenge(self, out: list[Decision], session: Session, now: float) -> None:
+        promise = self.record.promise
+        session.own_nonce = mine = session.own_nonce or self._new_id()
+        proof = ha.key_proof(self.terms.shared_key, "master", session.nonce, mine, self.terms.group)
+        session.state = SessionState.CHALLENGED
+        session.hello = None
+        self._send(out, session, Challenge(ha.VERSION, mine, proof, promise.number, promise.id), now)
+
+    def _on_hello(self, out: list[Decision], session: Session, hello: Hello, now: float) -> None:
+        refusal = self._refusal(session, hello)
+        if refusal is not None:
+            self._close(out, session, *refusal, now)
+            return
+        promised = Promise(hello.promised_number, hello.promised_id)
+        if promised != self.record.promise:
+            self._on_other_promise(out, session, promised, hello, now)
+            return
+        self._replace(out, session, hello.replica, now)
+        session.replica, session.address = hello.replica, hello.address
+        session.hello, session.history = hello, from_items(hello.history)
+        if self.phase is Phase.OPEN and self._is_usurper(session):
+            self._ask_again(out, session, hello, now)
+            return
+        session.state = SessionState.WAITING
+        if self.phase is Phase.OPEN:
+            self._welcome(out, session, now)
+            return
+        self._ask = (self._ask | frozenset(hello.in_sync)) - {self.record.replica} if self._lost_disk() else self._ask
+        self._send(out, session, self._welcome_frame(session, is_open=False), now)
+        self._decide(out, now)
+
+    def _refusal(self, session: Session, hello: Hello) -> tuple[Reason, str] | None:
+        expected = ha.key_proof(self.terms.shared_key, "slave", session.nonce, session.own_nonce, hello.replica)
+        if not ha.same_proof(hello.proof, expected):
+            return Reason.KEY_REFUSED, f"{hello.replica} from {session.peer} did not prove the shared key"
+        if hello.group != self.terms.group:
+            return Reason.WRONG_GROUP, f"slave of group {hello.group!r} at a master of group {self.terms.group!r}"
+        if hello.replica == self.record.replica:
+            return Reason.SAME_IDENTITY, f"the slave at {session.peer} has this master's own identity {hello.replica}"
+        if hello.segment_size != self.log.segment_size:
+            text = f"slave's segments have {hello.segment_size} bytes, the master's {self.log.segment_size}"
+            return Reason.SEGMENT_SIZE, text
+        return None
+
+    def _on_other_promise(
+        self, out: list[Decision], session: Session, promised: Promise, hello: Hello, now: float
+    ) -> None:
+        """It serves an epoch that is not ours: somebody else reigns or asks."""
+        text = f"replica {hello.replica} serves epoch {promised.number}/{promised.id[:8]}, ours is {self.number}"
+        if promised.number < self.number:
+            return  # the answer to an earlier challenge of ours; the one to the last is on its way
+        if self.phase is Phase.OPEN:
+            if self._is_newborn():
+                self._reask(out, frozenset({hello.replica, *hello.in_sync}), promised.number, text, now)
+            else:
+                self._step_down(out, text, promised.number, now)
+        elif self.phase is Phase.ASKING:
+            self._campaign(out, promised.number, now)
+        else:
+            self._close(out, session, Reason.PROMISED, text, now)
+
+    def _replace(self, out: list[Decision], session: Session, replica: str, now: float) -> None:
+        for other in list(self.sessions.values()):
+            if other is not session and other.replica == replica and not other.classic:
+                text = f"replica {replica} connected again from {session.peer}"
+                self._close(out, other, Reason.REPLACED, text, now)
+
+    def _is_newborn(self) -> bool:
+        """Whether this log began with the current reign: a new group's first master, or one that lost its disk."""
+        return len(self.record.history.epochs) == 1 and self.record.history.epochs[0].start == 0
+
+    def _lost_disk(self) -> bool:
+        return not self.record.history.epochs
+
+    def _is_usurper(self, session: Session) -> bool:
+        """Whether a newborn master meets a replica that holds an older history of this group."""
+        assert session.hello is not None
+        if not self._is_newborn() or session.hello.end == 0 or not session.history.epochs:
+            return False
+        return common_point(self.record.history, self.log.end, session.history, session.hello.end) is None
+
+    def _ask_again(self, out: list[Decision], session: Session, hello: Hello, now: float) -> None:
+        text = f"replica {hello.replica} holds a history of this group that this master does not have"
+        above = max(session.history.last_number, self.number)
+        self._reask(out, frozenset({hello.replica, *hello.in_sync}), above, text, now)
+
+    def _reask(self, out: list[Decision], ask: frozenset[str], above: int, text: str, now: float) -> None:
+        """A newborn master gives way to its group's real history: takes it over before it writes again."""
+        self._end_reign(out, text, above, asking=True)
+        self.phase = Phase.ASKING
+        self._ask = ask - {self.record.replica}
+        self._save(out, reigning=False, history=History())
+        for session in list(self.sessions.values()):
+            if session.classic:
+                self._close(out, session, Reason.NOT_MASTER, text, now)
+        self._campaign(out, above, now)
+
+    # --- streaming --------------------------------------------------------------------------------------------------
+
+    def _welcome_frame(self, session: Session, is_open: bool) -> Welcome:
+        promise = self.record.promise
+        return Welcome(
+            replica=self.record.replica,
+            open=is_open,
+            number=promise.number,
+            id=promise.id,
+            first=self.log.first,
+            end=self.log.end,
+            start_empty_at=self._start_of_empty(session.hello is not None and session.hello.last_file_only),
+            history=to_items(self.record.history),
+            members=sorted(self.record.members),
+            in_sync=sorted(self.record.in_sync),
+        )
+
+    def _start_of_empty(self, last_file_only: bool) -> int:
+        if last_file_only or self.terms.last_file_only:
+            return max(self.log.first, self.log.end - self.log.end % self.log.segment_size)
+        return self.log.first
+
+    def _welcome(self, out: list[Decision], session: Session, now: float) -> None:
+        hello = session.hello
+        assert hello is not None
+        agreed = common_point(self.record.history, self.log.end, session.history, hello.end)
+        session.start_max = 0 if agreed is None else agreed
+        frame = self._welcome_frame(session, is_open=True)
+        session.sent = frame.start_empty_at
+        session.state = SessionState.CHECKING
+        self._send(out, session, frame, now)
+
+    def _on_start(self, out: list[Decision], session: Session, start: Start, now: float) -> None:
+        if start.number != self.number:
+            return  # for an epoch we no longer ask for
+        fresh = start.offset == session.sent  # where a slave with nothing in common begins
+        if start.offset > session.start_max and not fresh:
+            text = f"START at {start.offset}, the logs agree up to {session.start_max}"
+            self._close(out, session, Reason.DIVERGED, text, now)
+            return
+        if start.offset < self.log.first:
+            text = f"bytes from {start.offset} are asked for, the log begins at {self.log.first}"
+            self._close(out, session, Reason.OFFSET_GONE, text, now)
+            return
+        session.sent = session.received = session.applied = start.offset
+        session.durable = min(start.durable, start.offset)
+        session.state = SessionState.CATCHING_UP
+        session.budget_at = session.rate_from = now
+        out.append(Note("session", f"replica {session.replica} ({session.peer}) follows from {start.offset}"))
+        self._send(out, session, self._members_frame(), now)
+        self._progress(out, session, now)
+
+    def _on_ack(self, out: list[Decision], session: Session, ack: Ack, now: float) -> None:
+        if ack.epoch != self.number or not session.received <= ack.received <= session.sent:
+            text = (
+                f"ack of [{session.received}, {ack.received}) in epoch {ack.epoch}, "
+                f"but it was sent up to {session.sent} in epoch {self.number}"
+            )
+            self._close(out, session, Reason.BAD_ACK, text, now)
+            return
+        session.received = ack.received
+        session.durable = max(session.durable, min(ack.durable, ack.received))
+        session.applied = ack.applied
+        self._progress(out, session, now)
+
+    def _progress(self, out: list[Decision], session: Session, now: float) -> None:
+        """A slave's offsets moved: does it count now, and what does that complete?"""
+        if session.received >= self.log.end:
+            session.caught_up_at = now
+        if session.state is SessionState.CATCHING_UP and self.log.end - session.received < self.terms.gap_max:
+            self._join(out, session)
+        if session.state is SessionState.IN_SYNC:
+            self.acks.acked(session.replica, session.received, session.durable)
+            self._confirm(out)
+
+    def _join(self, out: list[Decision], session: Session) -> None:
+        """In sync: on record before the first ack counts, so that a crash can't forget whom to ask."""
+        self._away.pop(session.replica, None)
+        if session.classic:
+            session.state = SessionState.IN_SYNC
+            return
+        if session.replica in self._saved_in_sync:
+            session.state = SessionState.IN_SYNC
+        elif session.replica not in self.record.in_sync:
+            self._save(
+                out,
+                in_sync=self.record.in_sync | {session.replica},
+                members=self.record.members | {session.replica},
+            )
+
+    def saved(self, record: ReplicaRecord, now: float) -> list[Decision]:
+        """The record is on disk: replicas that it names count from now on."""
+        out: list[Decision] = []
+        self._saved_in_sync = record.in_sync
+        if self.phase is not Phase.OPEN:
+            return out
+        joined = False
+        for session in self.sessions.values():
+            if session.state is SessionState.CATCHING_UP and session.replica in record.in_sync:
+                session.state = SessionState.IN_SYNC
+                joined = True
+                self.acks.acked(session.replica, session.received, session.durable)
+                out.append(Note("in-sync", f"replica {session.replica} ({session.peer}) is in sync"))
+        if joined:
+            self.acks.set_members(self.record.members)
+            self._tell_members(out, now)
+        self._confirm(out)
+        return out
+
+    def _members_frame(self) -> Members:
+        return Members(sorted(self.record.members), sorted(self.record.in_sync))
+
+    def _tell_members(self, out: list[Decision], now: float) -> None:
+        for session in self.sessions.values():
+            if session.is_streaming and not session.classic:
+                self._send(out, session, self._members_frame(), now)
+
+    def next_batch(self, session_id: int, now: float) -> Batch | None:
+        """What to send next on a session; None if it has everything, may not have more now, or is not streaming."""
+        session = self.sessions.get(session_id)
+        if session is None or not session.is_streaming or self.phase is not Phase.OPEN:
+            return None
+        stop = self.record.history.stop_of(session.sent, self.log.end)
+        size = min(stop - session.sent, self.terms.classic_batch if session.classic else self.terms.batch)
+        if self.terms.rate_max is not None:
+            size = min(size, session.allowance(self.terms.rate_max, now))
+        return Batch(session.sent, size) if size > 0 else None
+
+    def frame_header(self, session_id: int, data: memoryview | bytes) -> bytes:
+        """What goes before the bytes of a batch; `data` are all of them."""
+        session = self.sessions[session_id]
+        if session.classic:
+            return ha.encode_transfer_header(session.sent, len(data))
+        session.told_confirmed = self.confirmed
+        epoch = self.record.history.number_at(session.sent)
+        return ha.encode_data_header(epoch, session.sent, self.confirmed, data, self.acks.wants_durable)
+
+    def sent(self, session_id: int, stop: int, now: float) -> None:
+        """A frame with log bytes up to `stop` is on its way."""
+        self.sessions[session_id].was_sent(stop, now)
+
+    # --- classic sessions -------------------------------------------------------------------------------------------
+
+    def _receive_classic(self, out: list[Decision], session: Session, data: bytes | memoryview, now: float) -> None:
+        for report in session.reports.feed(data):
+            if session.state is SessionState.CONNECTED:
+                self._on_first_report(out, session, report, now)
+            elif session.received <= report <= session.sent:
+                session.received = session.applied = report
+                self._progress(out, session, now)
+            else:
+                text = f"report of {report}, but it was sent up to {session.sent} and had {session.received}"
+                self._close(out, session, Reason.BAD_ACK, text, now)
+            if session.id not in self.sessions:
+                return
+
+    def _on_first_report(self, out: list[Decision], session: Session, report: int, now: float) -> None:
+        session.replica = session.address = f"classic@{session.peer.rpartition(':')[0]}"
+        if self.phase is not Phase.OPEN:
+            self._close(out, session, Reason.NOT_MASTER, f"this master is not open but {self.phase.value}", now)
+        elif self.terms.shared_key:
+            self._close(out, session, Reason.CLASSIC_REFUSED, "RocketMQ slaves can't prove the shared key", now)
+        elif report > self.log.end:
+            text = f"RocketMQ slave has {report}, ahead of this master's {self.log.end}; empty its store directory"
+            self._close(out, session, Reason.DIVERGED, text, now)
+        elif 0 < report < self.log.first:
+            text = f"RocketMQ slave asks for {report}, the log begins at {self.log.first}; empty its store directory"
+            self._close(out, session, Reason.OFFSET_GONE, text, now)
+        else:
+            start = report or self._start_of_empty(False)
+            session.sent = start
+            session.received = session.applied = report
+            session.state = SessionState.CATCHING_UP
+            session.budget_at = session.rate_from = now
+            out.append(Note("session", f"RocketMQ slave {session.peer} follows from {start}"))
+            self._progress(out, session, now)
+
+    # --- taking back ------------------------------------------------------------------------------------------------
+
+    def _on_taken(self, out: list[Decision], session: Session, event: Head | Chunk, now: float) -> None:
+        if isinstance(event, Head):
+            if event.size and event.offset != self.log.end + len(self._taken):
+                text = f"donor sent bytes at {event.offset}, wanted at {self.log.end}"
+                self._close(out, session, Reason.CORRUPT, text, now)
+            return
+        self._taken += event.data
+        if not event.last:
+            return
+        data, self._taken = bytes(self._taken), bytearray()
+        if not session.frames.sound or self.log.end + len(data) > self._take_stop:
+            self._close(out, session, Reason.CORRUPT, f"donated bytes at {self.log.end} are damaged", now)
+            return
+        out.append(Append(self.log.end, data))
+        self.log.end += len(data)
+        if self.log.end == self._take_stop:
+            self._taken_all(out)
+
+    # --- the end of a reign -----------------------------------------------------------------------------------------
+
+    def order(self, number: int, text: str, now: float) -> list[Decision]:
+        """Somebody else told of a higher epoch (a registration reply, a promote order), or the operator demotes."""
+        out: list[Decision] = []
+        if self.phase is not Phase.DEPOSED and (number > self.number or number == 0):
+            self._step_down(out, text, number, now)
+        return out
+
+    def _on_refuse(self, out: list[Decision], session: Session, refuse: Refuse, now: float) -> None:
+        if refuse.number > self.number and self.phase is Phase.OPEN:
+            self._step_down(out, f"{session.replica or session.peer}: {refuse.text}", refuse.number, now)
+        else:
+            self._forget(out, session, refuse.code, refuse.text, now)
+            out.append(Close(session.id, refuse.code, refuse.text))
+
+    def _step_down(self, out: list[Decision], text: str, number: int, now: float) -> None:
+        self._end_reign(out, text, number, asking=False)
+        self.phase = Phase.DEPOSED
+        for session in list(self.sessions.values()):
+            self._close(out, session, Reason.HIGHER_EPOCH, text, now)
+
+    def _end_reign(self, out: list[Decision], text: str, number: int, asking: bool) -> None:
+        self.acks.fail_all(PutStatus.SERVICE_NOT_AVAILABLE, f"this broker is no longer the master: {text}")
+        self.acks.forget_replicas(f"this broker is no longer the master: {text}")
+        out.append(SteppedDown(text, number, asking))
+
+    # --- watermarks and time ----------------------------------------------------------------------------------------
+
+    def appended(self, end: int) -> list[Decision]:
+        """The log grew to `end` by writes of this master."""
+        self.log.end = end
+        out: list[Decision] = []
+        self._confirm(out)
+        if self._is_left_alone() and self.confirmed < end:
+            out.append(FlushSoon())
+        return out
+
+    def flushed(self, offset: int) -> list[Decision]:
+        """fdatasync returned for everything below `offset`."""
+        self.log.flushed = max(self.log.flushed, offset)
+        out: list[Decision] = []
+        if self.phase is Phase.OPEN:
+            self.acks.flushed(offset)
+            self._confirm(out)
+        return out
+
+    def retained(self, first: int) -> None:
+        """Old segments were deleted."""
+        self.log.first = first
+
+    def _confirm(self, out: list[Decision]) -> None:
+        offset = self._confirmable()
+        if offset > self.confirmed:
+            self.confirmed = offset
+            out.append(Confirm(offset))
+
+    def _confirmable(self) -> int:
+        """What readers may see: what has the copies of the broker's default level."""
+        if self.phase is not Phase.OPEN:
+            return 0
+        offset = self.acks.watermark(self.terms.level, self.terms.sync_flush)
+        if self._is_left_alone():
+            # What is on this node's own disk survives all that can still happen to it; a master that never had a
+            # slave shows what it has, as RocketMQ does.
+            alone_for_ever = not self.record.members and not self.terms.sync_flush
+            offset = self.log.end if alone_for_ever else self.log.flushed
+        return min(offset, self.log.end)
+
+    def _is_left_alone(self) -> bool:
+        """Whether too few replicas are left for the default level, and readers are not to wait for them."""
+        others = self.terms.level.needed(self.acks.group_size) - 1
+        return others > 0 and not self.terms.readers_wait and self._countable() < others
+
+    def _countable(self) -> int:
+        """Replicas on record as in sync, or classic ones that are: those whose acks readers wait for."""
+        classic = {s.replica for s in self.sessions.values() if s.classic and s.state is SessionState.IN_SYNC}
+        return len(self.record.in_sync | classic)
+
+    def tick(self, now: float) -> list[Decision]:
+        """Heartbeats, silence, replicas that stay away, the end of the asking."""
+        out: list[Decision] = []
+        for session in list(self.sessions.values()):
+            self._tick_session(out, session, now)
+        self._drop_absent(out, now)
+        self._decide(out, now)
+        return out
+
+    def next_deadline(self, now: float) -> float:
+        """When `tick` has something to do if nothing else happens."""
+        times = [now + self.terms.heartbeat]
+        times += [session.last_sent + self.terms.heartbeat for session in self.sessions.values()]
+        times += [session.last_heard + self.terms.housekeeping for session in self.sessions.values()]
+        times += [since + self.terms.away_max for since, _ in self._away.values()]
+        if self.phase is Phase.ASKING and not self._said_waiting:
+            times.append(self._asked_since + self.terms.rejoin_wait)
+        return max(min(times), now)
+
+    def news(self, now: float) -> list[Decision]:
+        """The confirmed offset for slaves that have all bytes but not the news; called soon after it moved."""
+        out: list[Decision] = []
+        for session in self.sessions.values():
+            if self._owed_news(session):
+                self._heartbeat(out, session, now)
+        return out
+
+    def _owed_news(self, session: Session) -> bool:
+        if not session.is_streaming or session.classic:
+            return False
+        return session.told_confirmed < min(self.confirmed, session.sent) and session.sent == self.log.end
+
+    def _tick_session(self, out: list[Decision], session: Session, now: float) -> None:
+        known = session.state not in (SessionState.CONNECTED, SessionState.CHALLENGED)
+        patience = self.terms.housekeeping if known else min(HELLO_WAIT, self.terms.housekeeping)
+        if now - session.last_heard >= patience:
+            self._close(out, session, Reason.SILENT, f"nothing heard from {session.peer} for {patience:g} s", now)
+            return
+        if session.is_streaming and now - session.last_sent >= self.terms.heartbeat:
+            self._heartbeat(out, session, now)
+        elif session.state is SessionState.WAITING and now - session.last_sent >= self.terms.heartbeat:
+            self._send(out, session, self._welcome_frame(session, is_open=False), now)
+        if session.state is SessionState.IN_SYNC and self.log.end - session.received >= self.terms.gap_max:
+            session.state = SessionState.CATCHING_UP
+            self._depart(
+                session, f"slave {session.replica} fell behind by {self.log.end - session.received} bytes", now
+            )
+            out.append(Note("fell-behind", f"replica {session.replica} fell behind and no longer counts", loud=True))
+
+    def _heartbeat(self, out: list[Decision], session: Session, now: float) -> None:
+        session.last_sent = now
+        if session.classic:
+            out.append(Send(session.id, ha.encode_transfer_header(session.sent, 0)))
+            return
+        session.told_confirmed = self.confirmed
+        out.append(Send(session.id, ha.encode_data_header(self.number, session.sent, self.confirmed, b"")))
+
+    def _depart(self, session: Session, text: str, now: float) -> None:
+        """It no longer counts, but stays on record until this node's own disk has all it may have confirmed."""
+        self._away[session.replica] = (now, self.log.end)
+        self.acks.lost(session.replica, text)
+
+    def _drop_absent(self, out: list[Decision], now: float) -> None:
+        for replica, (since, held) in list(self._away.items()):
+            if now - since >= self.terms.away_max and self.log.flushed >= held:
+                del self._away[replica]
+                if replica in self.record.in_sync:
+                    text = f"replica {replica} has been away for {now - since:.0f} s and leaves the in-sync set"
+                    out.append(Note("left", text, loud=True))
+                    self._save(out, in_sync=self.record.in_sync - {replica})
+
+    # --- small things -----------------------------------------------------------------------------------------------
+
+    def stop(self, now: float) -> list[Decision]:
+        """A clean stop: the log is flushed, so nobody holds what this node lacks; slaves are told."""
+        out: list[Decision] = []
+        for session in list(self.sessions.values()):
+            self._close(out, session, Reason.STOPPING, "the master is stopping", now)
+        if self.phase is Phase.OPEN:
+            self._save(out, reigning=False, in_sync=frozenset())
+        return out
+
+    def _save(self, out: list[Decision], **changes: object) -> None:
+        self.record = self.record.with_(confirmed=self.confirmed, **changes)
+        out.append(Save(self.record))
+
+    def _send(self, out: list[Decision], session: Session, message: ha.Control, now: float) -> None:
+        session.last_sent = now
+        out.append(Send(session.id, ha.encode_control(message)))
+
+    def _close(self, out: list[Decision], session: Session, reason: Reason, text: str, now: float) -> None:
+        if not session.classic and session.state is not SessionState.CONNECTED:
+            self._send(out, session, Refuse(reason.value, text, self.number), now)
+        out.append(Close(session.id, reason, text))
+        self._forget(out, session, reason, text, now)
+
+    def _forget(self, out: list[Decision], session: Session, reason: Reason, text: str, now: float) -> None:
+        del self.sessions[session.id]
+        name = session.replica or session.peer.rpartition(":")[0]
+        self.troubles.pop(name, None)
+        self.troubles[name] = (now, reason, text)
+        while len(self.troubles) > 64:
+            del self.troubles[next(iter(self.troubles))]
+        out.append(Note("session-end", f"session of {name} ended: {text} [{reason.value}]. {reason.advice}"))
+        if session.id == self._donor:
+            self._donor = None
+            self.phase = Phase.ASKING
+        if session.state is SessionState.IN_SYNC and not self._counts_elsewhere(session):
+            self._depart(session, text, now)
+
+    def _counts_elsewhere(self, session: Session) -> bool:
+        """Another session of the same identity counts: two RocketMQ slaves on one host share one."""
+        return any(
+            other.replica == session.replica and other.state is SessionState.IN_SYNC for other in self.sessions.values()
+        )
+
+
+def must_ask(record: ReplicaRecord, end: int, *, promoted: bool = False) -> frozenset[str]:
+    """The replicas that must be heard before this node opens for writes.
+
+    A log shorter than what was once confirmed has lost more than a crash explains, so every member is asked.
+    """
+    if end < record.confirmed:
+        return record.members | record.in_sync
+    if promoted or record.reigning:
+        return record.in_sync
+    return frozenset()

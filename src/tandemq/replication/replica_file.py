@@ -1,0 +1,76 @@
+"""`replica.json`: what a node must remember about itself across a crash, written durably before it acts on it.
+
+One small file beside the log, replaced whole: identity, epoch history, promise, group members, in-sync set.  A CRC over
+the rest catches a damaged file; a node that can't read its own must not guess, so it refuses to start.
+"""
+
+from pathlib import Path
+from typing import Final
+from zlib import crc32
+
+import msgspec
+
+from tandemq.codec.ha import EpochItem
+from tandemq.errors import CorruptLog
+from tandemq.replication.epochs import Promise, ReplicaRecord, from_items, to_items
+from tandemq.store.disk import Disk
+
+FILE_NAME: Final = "replica.json"
+
+
+class _Content(msgspec.Struct):
+    replica: str
+    history: list[EpochItem]
+    promised_number: int
+    promised_id: str
+    members: list[str]
+    in_sync: list[str]
+    confirmed: int
+    reigning: bool
+
+
+class _Sealed(msgspec.Struct):
+    content: msgspec.Raw
+    crc: int
+
+
+def load(disk: Disk, root: Path) -> ReplicaRecord | None:
+    """The record of this store, None if it never had one; CorruptLog if it is damaged."""
+    path = root / FILE_NAME
+    if disk.file_size(path) is None:
+        return None
+    try:
+        sealed = msgspec.json.decode(disk.read_file(path), type=_Sealed)
+        if crc32(bytes(sealed.content)) != sealed.crc:
+            raise ValueError("checksum")
+        content = msgspec.json.decode(bytes(sealed.content), type=_Content)
+    except (msgspec.DecodeError, UnicodeDecodeError, ValueError) as error:
+        raise CorruptLog(
+            f"{path} is damaged ({error}): this node no longer knows its history; "
+            "start it as a slave with an empty store directory, so that it copies the log again"
+        ) from error
+    return ReplicaRecord(
+        replica=content.replica,
+        history=from_items(content.history),
+        promise=Promise(content.promised_number, content.promised_id),
+        members=frozenset(content.members),
+        in_sync=frozenset(content.in_sync),
+        confirmed=content.confirmed,
+        reigning=content.reigning,
+    )
+
+
+def save(disk: Disk, root: Path, record: ReplicaRecord) -> None:
+    """Durable when it returns."""
+    content = _Content(
+        replica=record.replica,
+        history=to_items(record.history),
+        promised_number=record.promise.number,
+        promised_id=record.promise.id,
+        members=sorted(record.members),
+        in_sync=sorted(record.in_sync),
+        confirmed=record.confirmed,
+        reigning=record.reigning,
+    )
+    text = msgspec.json.encode(content)
+    disk.replace_file(root / FILE_NAME, msgspec.json.encode(_Sealed(msgspec.Raw(text), crc32(text))))

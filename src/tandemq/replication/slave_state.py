@@ -1,0 +1,576 @@
+"""The slave's side of replication: what to do with each frame.  Pure: bytes and `now` in, decisions out.
+
+Extended session (`SlaveState`):
+
+    CONNECTING ─▶ GREETED ─▶ TOLD ─▶ WAITING ─▶ FOLLOWING
+                                └──────▲  │         a master that still asks keeps us WAITING, and may have us DONATE
+                                          └▶ DONATING
+
+Classic session (`ClassicSlaveState`): report, take frames, report.  No identity, no history, no checks but contiguity,
+as upstream's slave does; only that we report at once and take any split.
+
+The order within one answer is the safety argument: a promise is saved before the HELLO that speaks of it; the log is
+cut before the master's history is adopted, so a crash in between never labels our bytes with the master's epochs; the
+history is adopted before the first byte of it is appended.
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from enum import Enum
+
+from tandemq.codec import ha
+from tandemq.codec.ha import Challenge, Chunk, Head, Hello, Members, Preamble, Reason, Refuse, Start, Take, Welcome
+from tandemq.errors import CodecError
+from tandemq.replication.decisions import (
+    Append,
+    Batch,
+    Close,
+    Commit,
+    Confirm,
+    Decision,
+    Discard,
+    FlushSoon,
+    LogEnds,
+    Note,
+    Reset,
+    Save,
+    Send,
+    Truncate,
+)
+from tandemq.replication.epochs import Promise, ReplicaRecord, common_point, from_items, to_items
+
+
+class SlavePhase(Enum):
+    """What a slave is doing; the value is shown to operators."""
+
+    IDLE = "not connected"
+    GREETED = "greeted"
+    """Connected; the master's challenge is awaited."""
+    TOLD = "told"
+    """The master knows who we are and what we have; its WELCOME is awaited."""
+    WAITING = "waiting for the master to open"
+    DONATING = "giving back what the master lost"
+    FOLLOWING = "following"
+
+
+@dataclass(frozen=True, slots=True)
+class SlaveTerms:
+    """What the operator decided, in seconds and bytes."""
+
+    group: str
+    address: str = ""
+    heartbeat: float = 5.0
+    housekeeping: float = 20.0
+    shared_key: str = ""
+    last_file_only: bool = False
+    batch: int = 8 << 20
+
+
+class SlaveState:
+    """A slave in a session with a master of ours.  One object lives as long as the node is a slave."""
+
+    def __init__(
+        self, *, record: ReplicaRecord, terms: SlaveTerms, log: LogEnds, new_id: Callable[[], str], now: float
+    ) -> None:
+        self.record = record
+        self.terms = terms
+        self.log = log
+        self.phase = SlavePhase.IDLE
+        self.confirmed = min(record.confirmed, log.end)
+        self.applied = 0
+        """Dispatched; told by the shell, reported to the master for people to see."""
+        self.master = ""
+        """Identity of the master we follow."""
+        self.trouble: tuple[float, Reason, str] | None = None
+        """When, why and how the last session ended."""
+        self.last_heard = self.last_sent = now
+        self._new_id = new_id
+        self._session = 0
+        self._nonce = ""
+        self._number = 0
+        self._frames = ha.FrameReader()
+        self._head: Head | None = None
+        self._pending = bytearray()
+        self._direct = 0
+        self._acked = (-1, -1)
+        self._give_from = self._give_stop = 0
+
+    # --- connection -------------------------------------------------------------------------------------------------
+
+    def connected(self, session: int, now: float) -> list[Decision]:
+        """A connection to the master's HA port stands: we speak first."""
+        self._session = session
+        self._frames = ha.FrameReader()
+        self._drop_partial()
+        self._nonce = self._new_id()
+        self._acked = (-1, -1)
+        self.phase = SlavePhase.GREETED
+        self.last_heard = now
+        out: list[Decision] = []
+        self._send(out, Preamble(ha.VERSION, self._nonce), now)
+        return out
+
+    def disconnected(self, now: float) -> None:
+        """The connection is gone, whoever ended it."""
+        if self.phase is not SlavePhase.IDLE:
+            self.phase = SlavePhase.IDLE
+            self.trouble = self.trouble or (now, Reason.LOST, "the connection to the master was lost")
+        self._drop_partial()
+
+    @property
+    def is_connected(self) -> bool:
+        return self.phase is not SlavePhase.IDLE
+
+    def receive(self, data: bytes | memoryview, now: float) -> list[Decision]:
+        """Bytes from the master, however split; ends with at most one ack."""
+        out: list[Decision] = []
+        if not self.is_connected:
+            return out
+        self.last_heard = now
+        try:
+            for event in self._frames.feed(data):
+                self._dispatch(out, event, now)
+                if not self.is_connected:
+                    return out
+        except CodecError as error:
+            self._close(out, Reason.CORRUPT, str(error), now)
+            return out
+        self._ack_if_moved(out, now)
+        return out
+
+    def _dispatch(self, out: list[Decision], event: ha.Event, now: float) -> None:
+        if isinstance(event, Chunk):
+            self._on_chunk(out, event, now)
+        elif isinstance(event, Head):
+            self._on_head(out, event, now)
+        elif isinstance(event, Challenge):
+            self._on_challenge(out, event, now)
+        elif isinstance(event, Welcome) and self.phase in (SlavePhase.TOLD, SlavePhase.WAITING, SlavePhase.DONATING):
+            self._on_welcome(out, event, now)
+        elif isinstance(event, Members) and self.phase is SlavePhase.FOLLOWING:
+            self._on_members(out, event)
+        elif isinstance(event, Take) and self.phase is SlavePhase.WAITING:
+            self._on_take(out, event, now)
+        elif isinstance(event, Refuse):
+            self._ended(event.code, event.text, now)
+            out.append(Close(self._session, event.code, event.text))
+        else:
+            self._close(out, Reason.CORRUPT, f"{type(event).__name__} is not expected when {self.phase.value}", now)
+
+    # --- handshake --------------------------------------------------------------------------------------------------
+
+    def _on_challenge(self, out: list[Decision], challenge: Challenge, now: float) -> None:
+        expected = ha.key_proof(self.terms.shared_key, "master", self._nonce, challenge.nonce, self.terms.group)
+        if not ha.same_proof(challenge.proof, expected):
+            text = "the master did not prove the shared key for this group: another key, or another brokerName"
+            self._close(out, Reason.KEY_REFUSED, text, now)
+            return
+        self._promise(out, challenge)
+        record = self.record
+        proof = ha.key_proof(self.terms.shared_key, "slave", self._nonce, challenge.nonce, record.replica)
+        hello = Hello(
+            group=self.terms.group,
+            replica=record.replica,
+            proof=proof,
+            address=self.terms.address,
+            segment_size=self.log.segment_size,
+            first=self.log.first,
+            end=self.log.end,
+            durable=min(self.log.flushed, self.log.end),
+            promised_number=record.promise.number,
+            promised_id=record.promise.id,
+            history=to_items(record.history),
+            in_sync=sorted(record.in_sync),
+            last_file_only=self.terms.last_file_only,
+        )
+        self.phase = SlavePhase.TOLD
+        self._send(out, hello, now)
+
+    def _promise(self, out: list[Decision], challenge: Challenge) -> None:
+        """Not to serve an older master any more; if we already serve a newer one, our HELLO says so."""
+        promise = Promise(challenge.number, challenge.id)
+        if promise != self.record.promise and self.record.promise.allows(promise.number, promise.id):
+            self._save(out, promise=promise)
+
+    def _on_welcome(self, out: list[Decision], welcome: Welcome, now: float) -> None:
+        if Promise(welcome.number, welcome.id) != self.record.promise:
+            self._close(out, Reason.PROMISED, f"welcome to epoch {welcome.number}, which was not promised", now)
+            return
+        self.master = welcome.replica
+        if not welcome.open:
+            if self.phase is SlavePhase.TOLD:
+                self.phase = SlavePhase.WAITING
+            return
+        self._number = welcome.number
+        start = self._align(out, welcome)
+        self._save(
+            out,
+            history=from_items(welcome.history),
+            members=frozenset(welcome.members),
+            in_sync=frozenset(welcome.in_sync),
+            reigning=False,
+        )
+        self.phase = SlavePhase.FOLLOWING
+        self.trouble = None
+        self._acked = (start, min(self.log.flushed, start))
+        out.append(Note("following", f"follows master {welcome.replica} in epoch {welcome.number} from {start}"))
+        self._send(out, Start(welcome.number, start, self._acked[1]), now)
+
+    def _align(self, out: list[Decision], welcome: Welcome) -> int:
+        """Cuts our log to where it agrees with the master's; returns where to go on."""
+        log = self.log
+        agreed = common_point(self.record.history, log.end, from_items(welcome.history), welcome.end)
+        empty = log.end == log.first
+        if empty or agreed is None or agreed < max(welcome.first, log.first):
+            if empty and log.first == welcome.start_empty_at:
+                return log.end
+            save_from = log.first if agreed is None else max(agreed, log.first)
+            reason = Reason.DIVERGED if agreed is None else Reason.OFFSET_GONE
+            why = "the log is empty" if empty else f"{reason.value}: {reason.advice}"
+            out.append(Reset(welcome.start_empty_at, save_from, log.end, why))
+            log.first = log.end = log.flushed = welcome.start_empty_at
+            self.confirmed = min(self.confirmed, log.end)
+        elif agreed < log.end:
+            why = f"the master's epoch {welcome.number} has another history from {agreed} on"
+            out.append(Truncate(agreed, log.end, why))
+            log.end = agreed
+            log.flushed = min(log.flushed, agreed)
+            self.confirmed = min(self.confirmed, agreed)
+        return log.end
+
+    def _on_members(self, out: list[Decision], members: Members) -> None:
+        known, in_sync = frozenset(members.members), frozenset(members.in_sync)
+        if (known, in_sync) != (self.record.members, self.record.in_sync):
+            self._save(out, members=known, in_sync=in_sync)
+
+    # --- log bytes --------------------------------------------------------------------------------------------------
+
+    def _on_head(self, out: list[Decision], head: Head, now: float) -> None:
+        if self.phase is not SlavePhase.FOLLOWING or head.offset != self.log.end or head.epoch > self._number:
+            text = f"bytes at {head.offset} of epoch {head.epoch}, this log ends at {self.log.end}"
+            self._close(out, Reason.CORRUPT, text, now)
+            return
+        if head.size:
+            self._head = head
+        else:
+            self._confirm(out, head.confirmed)
+
+    def _on_chunk(self, out: list[Decision], chunk: Chunk, now: float) -> None:
+        self._pending += chunk.data
+        if chunk.last:
+            self._frame_complete(out, now)
+
+    @property
+    def window(self) -> int:
+        """Log bytes of the current frame that the shell may receive straight into the log, at its end + `taken`."""
+        return self._frames.missing if self._head is not None and not self._pending else 0
+
+    @property
+    def taken(self) -> int:
+        """Bytes of the current frame already received into the log's window."""
+        return self._direct
+
+    def pending_to_window(self) -> bytes:
+        """The part of the current frame that came in a buffer, for the shell to put into the window."""
+        data = bytes(self._pending)
+        self._pending.clear()
+        self._direct += len(data)
+        return data
+
+    def took(self, data: memoryview, now: float) -> list[Decision]:
+        """Bytes were received into the window: `data` is that part of it."""
+        self.last_heard = now
+        out: list[Decision] = []
+        self._direct += len(data)
+        if self._frames.took(data):
+            self._frame_complete(out, now)
+            if self.phase is SlavePhase.FOLLOWING:
+                self._ack_if_moved(out, now)
+        return out
+
+    def _frame_complete(self, out: list[Decision], now: float) -> None:
+        head = self._head
+        assert head is not None
+        if not self._frames.sound:
+            if self._direct:
+                out.append(Discard(self._direct))
+            self._close(out, Reason.CORRUPT, f"log bytes at {head.offset} have a wrong checksum", now)
+            return
+        if self._pending:
+            out.append(Append(head.offset, bytes(self._pending)))
+        else:
+            out.append(Commit(self._direct))
+        self._drop_partial()
+        self.log.end += head.size
+        if head.flush:
+            out.append(FlushSoon())
+        self._confirm(out, head.confirmed)
+
+    def _drop_partial(self) -> None:
+        self._head = None
+        self._pending.clear()
+        self._direct = 0
+
+    def _confirm(self, out: list[Decision], offset: int) -> None:
+        offset = min(offset, self.log.end)
+        if offset > self.confirmed:
+            self.confirmed = offset
+            out.append(Confirm(offset))
+
+    def _ack_if_moved(self, out: list[Decision], now: float) -> None:
+        mark = (self.log.end, min(self.log.flushed, self.log.end))
+        if self.phase is SlavePhase.FOLLOWING and mark != self._acked:
+            self._ack(out, now)
+
+    def _ack(self, out: list[Decision], now: float) -> None:
+        received, durable = self.log.end, min(self.log.flushed, self.log.end)
+        self._acked = (received, durable)
+        self.last_sent = now
+        out.append(Send(self._session, ha.encode_ack(self._number, received, durable, self.applied)))
+
+    # --- donating ---------------------------------------------------------------------------------------------------
+
+    def _on_take(self, out: list[Decision], take: Take, now: float) -> None:
+        if take.number != self.record.promise.number or not self.log.first <= take.start <= take.stop <= self.log.end:
+            text = f"[{take.start}, {take.stop}) is asked back, this log holds [{self.log.first}, {self.log.end})"
+            self._close(out, Reason.OFFSET_GONE, text, now)
+            return
+        out.append(Note("donating", f"gives [{take.start}, {take.stop}) back to the master that lost it", loud=True))
+        self.phase = SlavePhase.DONATING
+        self._give_from, self._give_stop = take.start, take.stop
+
+    def next_batch(self) -> Batch | None:
+        """What to give back next."""
+        if self.phase is not SlavePhase.DONATING or self._give_from >= self._give_stop:
+            return None
+        stop = self.record.history.stop_of(self._give_from, self._give_stop)
+        return Batch(self._give_from, min(stop - self._give_from, self.terms.batch))
+
+    def frame_header(self, data: memoryview | bytes) -> bytes:
+        """What goes before the bytes of a batch."""
+        number = self.record.history.number_at(self._give_from)
+        return ha.encode_data_header(number, self._give_from, 0, data)
+
+    def sent(self, stop: int, now: float) -> None:
+        """Bytes up to `stop` were given back."""
+        self._give_from = stop
+        self.last_sent = now
+
+    # --- watermarks and time ----------------------------------------------------------------------------------------
+
+    def flushed(self, offset: int, now: float) -> list[Decision]:
+        """fdatasync returned for everything below `offset`."""
+        self.log.flushed = max(self.log.flushed, offset)
+        out: list[Decision] = []
+        self._ack_if_moved(out, now)
+        return out
+
+    def refuse(self, reason: Reason, text: str, now: float) -> list[Decision]:
+        """This node can't go on (disk full, log poisoned): tell the master why, then close."""
+        out: list[Decision] = []
+        if self.phase is not SlavePhase.IDLE:
+            self._close(out, reason, text, now)
+        return out
+
+    def tick(self, now: float) -> list[Decision]:
+        """Heartbeats and silence."""
+        out: list[Decision] = []
+        if self.phase is SlavePhase.IDLE:
+            return out
+        if now - self.last_heard >= self.terms.housekeeping:
+            self._close(out, Reason.SILENT, f"the master was silent for {self.terms.housekeeping:g} s", now)
+        elif now - self.last_sent >= self.terms.heartbeat and self.phase is not SlavePhase.GREETED:
+            self._ack(out, now)
+        return out
+
+    def next_deadline(self, now: float) -> float:
+        """When `tick` has something to do if nothing else happens."""
+        if self.phase is SlavePhase.IDLE:
+            return now + self.terms.heartbeat
+        return max(now, min(self.last_heard + self.terms.housekeeping, self.last_sent + self.terms.heartbeat))
+
+    # --- small things -----------------------------------------------------------------------------------------------
+
+    def saved(self, record: ReplicaRecord, now: float) -> list[Decision]:
+        """The record is on disk; nothing waits for it here, the order of the decisions is enough."""
+        return []
+
+    def _save(self, out: list[Decision], **changes: object) -> None:
+        self.record = self.record.with_(confirmed=self.confirmed, **changes)
+        out.append(Save(self.record))
+
+    def _send(self, out: list[Decision], message: ha.Control, now: float) -> None:
+        self.last_sent = now
+        out.append(Send(self._session, ha.encode_control(message)))
+
+    def _close(self, out: list[Decision], reason: Reason, text: str, now: float) -> None:
+        self._send(out, Refuse(reason.value, text, self.record.promise.number), now)
+        out.append(Close(self._session, reason, text))
+        out.append(Note("session-end", f"session with the master ended: {text} [{reason.value}]. {reason.advice}"))
+        self._ended(reason, text, now)
+
+    def _ended(self, reason: Reason, text: str, now: float) -> None:
+        self.trouble = (now, reason, text)
+        self.phase = SlavePhase.IDLE
+        self._drop_partial()
+
+
+class ClassicSlaveState:
+    """A slave in a session with a RocketMQ master."""
+
+    def __init__(self, *, log: LogEnds, terms: SlaveTerms, now: float) -> None:
+        self.log = log
+        self.terms = terms
+        self.is_connected = False
+        self.trouble: tuple[float, Reason, str] | None = None
+        self.last_heard = self.last_sent = now
+        self._session = 0
+        self._frames = ha.TransferReader()
+        self._head: Head | None = None
+        self._pending = bytearray()
+        self._direct = 0
+        self._reported = -1
+
+    def connected(self, session: int, now: float) -> list[Decision]:
+        """Reports at once: the master sends nothing before it knows our offset."""
+        self._session = session
+        self._frames = ha.TransferReader()
+        self._drop_partial()
+        self.is_connected = True
+        self.last_heard = now
+        out: list[Decision] = []
+        self._report(out, now)
+        return out
+
+    def disconnected(self, now: float) -> None:
+        if self.is_connected:
+            self.is_connected = False
+            self.trouble = self.trouble or (now, Reason.LOST, "the connection to the master was lost")
+        self._drop_partial()
+
+    def receive(self, data: bytes | memoryview, now: float) -> list[Decision]:
+        """Bytes from the master, however split; ends with at most one report."""
+        out: list[Decision] = []
+        if not self.is_connected:
+            return out
+        self.last_heard = now
+        try:
+            for event in self._frames.feed(data):
+                if isinstance(event, Head):
+                    self._on_head(out, event, now)
+                else:
+                    self._pending += event.data
+                    if event.last:
+                        self._frame_complete(out)
+                if not self.is_connected:
+                    return out
+        except CodecError as error:
+            self._close(out, Reason.CORRUPT, str(error), now)
+            return out
+        self._report_if_moved(out, now)
+        return out
+
+    def _on_head(self, out: list[Decision], head: Head, now: float) -> None:
+        if head.offset != self.log.end:
+            if self.log.end != 0:
+                text = f"the master sent bytes at {head.offset}, this log ends at {self.log.end}"
+                self._close(out, Reason.DIVERGED, text, now)
+                return
+            # An empty slave begins where the master says: upstream starts it at its last segment.
+            if head.offset:
+                out.append(Reset(head.offset, 0, 0, "the log is empty"))
+                self.log.first = self.log.end = self.log.flushed = head.offset
+        self._head = head if head.size else None
+
+    def _frame_complete(self, out: list[Decision]) -> None:
+        head = self._head
+        assert head is not None
+        if self._pending:
+            out.append(Append(head.offset, bytes(self._pending)))
+        else:
+            out.append(Commit(self._direct))
+        self._drop_partial()
+        self.log.end += head.size
+        # Upstream has no confirmed offset: a slave shows what it has.
+        out.append(Confirm(self.log.end))
+
+    @property
+    def window(self) -> int:
+        """As SlaveState.window."""
+        return self._frames.missing if self._head is not None and not self._pending else 0
+
+    @property
+    def taken(self) -> int:
+        return self._direct
+
+    def pending_to_window(self) -> bytes:
+        """As SlaveState.pending_to_window."""
+        data = bytes(self._pending)
+        self._pending.clear()
+        self._direct += len(data)
+        return data
+
+    def took(self, data: memoryview, now: float) -> list[Decision]:
+        """As SlaveState.took."""
+        self.last_heard = now
+        out: list[Decision] = []
+        self._direct += len(data)
+        if self._frames.took(data):
+            self._frame_complete(out)
+            self._report_if_moved(out, now)
+        return out
+
+    def flushed(self, offset: int, now: float) -> list[Decision]:
+        """A classic report speaks only of what was received."""
+        self.log.flushed = max(self.log.flushed, offset)
+        return []
+
+    def refuse(self, reason: Reason, text: str, now: float) -> list[Decision]:
+        """This node can't go on; the classic protocol has no words for why."""
+        out: list[Decision] = []
+        if self.is_connected:
+            self._close(out, reason, text, now)
+        return out
+
+    def tick(self, now: float) -> list[Decision]:
+        out: list[Decision] = []
+        if not self.is_connected:
+            return out
+        if now - self.last_heard >= self.terms.housekeeping:
+            self._close(out, Reason.SILENT, f"the master was silent for {self.terms.housekeeping:g} s", now)
+        elif now - self.last_sent >= self.terms.heartbeat:
+            self._report(out, now)
+        return out
+
+    def next_deadline(self, now: float) -> float:
+        if not self.is_connected:
+            return now + self.terms.heartbeat
+        return max(now, min(self.last_heard + self.terms.housekeeping, self.last_sent + self.terms.heartbeat))
+
+    def next_batch(self) -> Batch | None:
+        """A classic slave never gives anything back."""
+        return None
+
+    def saved(self, record: ReplicaRecord, now: float) -> list[Decision]:
+        return []
+
+    def _drop_partial(self) -> None:
+        self._head = None
+        self._pending.clear()
+        self._direct = 0
+
+    def _report_if_moved(self, out: list[Decision], now: float) -> None:
+        if self.is_connected and self.log.end != self._reported:
+            self._report(out, now)
+
+    def _report(self, out: list[Decision], now: float) -> None:
+        self._reported = self.log.end
+        self.last_sent = now
+        out.append(Send(self._session, ha.encode_report(self.log.end)))
+
+    def _close(self, out: list[Decision], reason: Reason, text: str, now: float) -> None:
+        out.append(Close(self._session, reason, text))
+        out.append(Note("session-end", f"session with the master ended: {text} [{reason.value}]. {reason.advice}"))
+        self.trouble = (now, reason, text)
+        self.is_connected = False
+        self._drop_partial()
