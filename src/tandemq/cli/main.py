@@ -14,6 +14,10 @@ from tandemq.errors import TandemError
 NOUNS: dict[str, tuple[str, str]] = {
     "up": ("tandemq.cli.up", "Start two name servers, a master and its slaves on this machine."),
     "down": ("tandemq.cli.down", "Stop what `tandemq up` started; the data stays."),
+    "demo": (
+        "tandemq.cli.demo",
+        "The story in two minutes: kill the master, lose nothing, let Spark read the replica.",
+    ),
     "namesrv": ("tandemq.cli.namesrv", "Run a name server."),
     "broker": ("tandemq.cli.broker", "Run a broker; promote or demote one."),
     "config": ("tandemq.cli.config", "Print the effective configuration with the source of every value."),

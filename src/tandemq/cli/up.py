@@ -3,21 +3,17 @@
 import asyncio
 import json
 import signal
-from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated
 
 import typer
 from rich.console import Console
 from rich.table import Table
 
 from tandemq.cli.local_cluster import ClusterError, LocalCluster, Node, new_plan, port_is_free
-from tandemq.codec import fastjson
-from tandemq.codec.codes import RequestCode, ResponseCode
-from tandemq.codec.command import Command
-from tandemq.errors import RemotingError
-from tandemq.remoting.client import RemotingClient
-from tandemq.remoting.config import RemotingConfig
+from tandemq.client.admin import Admin
+from tandemq.client.admin_views import HaView
+from tandemq.errors import RemotingError, ReplyError
 
 app = typer.Typer(help="Start two name servers, a master and its slaves on this machine.")
 
@@ -26,35 +22,21 @@ WATCH_SECONDS = 1.0
 DEFAULT_DIRECTORY = Path("tandemq-data")
 
 
-@dataclass(frozen=True, slots=True)
-class PairState:
-    """What the master says of its slaves."""
-
-    in_sync: int
-    lags: dict[str, int]
-    """Slave's address -> bytes behind."""
-
-
-async def pair_state(master: Node, client: RemotingClient) -> PairState | None:
-    """Asked with GET_BROKER_HA_STATUS, as mqadmin does; None while the master doesn't answer."""
+async def pair_state(master: Node, admin: Admin) -> HaView | None:
+    """What the master says of its slaves; None while it doesn't answer."""
     try:
-        answer = await client.invoke(master.address, Command(RequestCode.GET_BROKER_HA_STATUS), timeout=2)
-    except RemotingError:
+        return await admin.ha_status(master.address)
+    except (RemotingError, ReplyError):
         return None
-    if answer.code != ResponseCode.SUCCESS:
-        return None
-    body: dict[str, Any] = fastjson.loads(bytes(answer.body))
-    slaves = body.get("haConnectionInfo") or []
-    return PairState(int(body.get("inSyncSlaveNums", 0)), {slave["addr"]: int(slave["diff"]) for slave in slaves})
 
 
-async def until_in_sync(cluster: LocalCluster) -> PairState:
+async def until_in_sync(cluster: LocalCluster) -> HaView:
     """Waits until every slave of the plan is in sync with the master."""
     wanted = len(cluster.plan.brokers) - 1
     state = None
-    async with RemotingClient(RemotingConfig()) as client:
+    async with Admin(namesrv=cluster.plan.namesrv_address) as admin:
         for _ in range(IN_SYNC_SECONDS * 20):
-            state = await pair_state(cluster.plan.master, client)
+            state = await pair_state(cluster.plan.master, admin)
             if state is not None and state.in_sync >= wanted:
                 return state
             await asyncio.sleep(0.05)
@@ -82,7 +64,7 @@ def open_cluster(directory: Path, *, slaves: int, sync: bool) -> LocalCluster:
     return LocalCluster(directory, new_plan(slaves=slaves, sync=sync))  # the same nodes and data, on other ports
 
 
-def describe(cluster: LocalCluster, state: PairState) -> Table:
+def describe(cluster: LocalCluster, state: HaView) -> Table:
     table = Table("node", "role", "address", "state", "data", box=None, pad_edge=False)
     for node in cluster.plan.nodes:
         if node.kind == "namesrv":
