@@ -1,0 +1,168 @@
+"""A name server and a broker to test against: ours from the command line, or the real RocketMQ, both as processes."""
+
+import contextlib
+import os
+import signal
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from tests.peers.programs import ROCKETMQ, rocketmq_jars
+from tests.peers.wire import route_exists
+
+# What the stories need of a broker: transactions asked about soon, SQL filters on.
+STORY_PROPERTIES: dict[str, str] = {
+    "transactionTimeOut": "1000",
+    "transactionCheckInterval": "1000",
+    "enablePropertyFilter": "true",
+}
+START_SECONDS = 60.0
+
+
+@dataclass(slots=True)
+class Servers:
+    """Where to reach them, and where to look when something went wrong."""
+
+    namesrv: str
+    broker: str
+    directory: Path
+    pids: dict[str, int] = field(default_factory=dict)
+
+    def said(self, size: int = 3000) -> str:
+        """The end of what each process wrote: for the message of a failed test."""
+        logs = sorted([*self.directory.glob("*.out"), *self.directory.glob("*/out")])
+        return "\n".join(f"--- {log.parent.name}/{log.name}\n{log.read_text(errors='replace')[-size:]}" for log in logs)
+
+
+def free_ports(count: int = 1, *, around: bool = False) -> list[int]:
+    """Ports nobody listens on; with `around`, neighbours -2 … +1 are free as well (VIP and HA ports of a broker)."""
+    found: list[int] = []
+    while len(found) < count:
+        with socket.socket() as probe:
+            probe.bind(("127.0.0.1", 0))
+            port = probe.getsockname()[1]
+        neighbours = range(port - 2, port + 2) if around else range(port, port + 1)
+        if port not in found and all(_is_free(p) for p in neighbours):
+            found.append(port)
+    return found
+
+
+def _is_free(port: int) -> bool:
+    with socket.socket() as probe:
+        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        try:
+            probe.bind(("127.0.0.1", port))
+        except OSError:
+            return False
+    return True
+
+
+@contextlib.contextmanager
+def ours(directory: Path, properties: Mapping[str, str] = STORY_PROPERTIES) -> Iterator[Servers]:
+    """`tandemq namesrv` and `tandemq broker` on free ports, started from property files as a user does."""
+    directory.mkdir(parents=True, exist_ok=True)
+    (namesrv_port,), (port,) = free_ports(), free_ports(around=True)
+    servers = Servers(f"127.0.0.1:{namesrv_port}", f"127.0.0.1:{port}", directory)
+    namesrv_conf, broker_conf = directory / "namesrv.conf", directory / "broker.conf"
+    namesrv_conf.write_text(f"listenPort={namesrv_port}\n")
+    settings = {
+        "brokerClusterName": "DefaultCluster",
+        "brokerName": "broker-a",
+        "brokerId": "0",
+        "brokerIP1": "127.0.0.1",
+        "listenPort": str(port),
+        "haListenPort": str(port + 1),
+        "namesrvAddr": servers.namesrv,
+        "brokerRole": "ASYNC_MASTER",
+        "storePathRootDir": str(directory / "store"),
+        **properties,
+    }
+    broker_conf.write_text("".join(f"{key}={value}\n" for key, value in settings.items()))
+    with contextlib.ExitStack() as stack:
+        servers.pids["namesrv"] = stack.enter_context(_process(directory, "namesrv", namesrv_conf, namesrv_port))
+        servers.pids["broker"] = stack.enter_context(_process(directory, "broker", broker_conf, port))
+        await_route(servers)
+        yield servers
+
+
+@contextlib.contextmanager
+def _process(directory: Path, noun: str, conf: Path, port: int) -> Iterator[int]:
+    """One daemon of ours; on the way out it is asked to end and has to."""
+    log = directory / f"{noun}.out"
+    with open(log, "ab") as out:
+        command = [sys.executable, "-m", "tandemq", noun, "-c", str(conf)]
+        process = subprocess.Popen(command, stdout=out, stderr=out, stdin=subprocess.DEVNULL, start_new_session=True)
+    try:
+        deadline = time.monotonic() + START_SECONDS
+        while not _answers(port):
+            if process.poll() is not None:
+                raise RuntimeError(f"tandemq {noun} ended with {process.returncode}:\n{log.read_text()[-3000:]}")
+            if time.monotonic() > deadline:
+                raise RuntimeError(f"tandemq {noun} does not answer on {port}:\n{log.read_text()[-3000:]}")
+            time.sleep(0.02)
+        yield process.pid
+    finally:
+        process.send_signal(signal.SIGTERM)
+        try:
+            process.wait(20)
+        except subprocess.TimeoutExpired:
+            process.kill()
+            process.wait()
+            raise
+
+
+def _answers(port: int) -> bool:
+    try:
+        socket.create_connection(("127.0.0.1", port), 0.3).close()
+    except OSError:
+        return False
+    return True
+
+
+def await_route(servers: Servers, topic: str = "TBW102", timeout: float = START_SECONDS) -> None:
+    """Returns when the broker has registered: the name server knows a route to the topic."""
+    deadline = time.monotonic() + timeout
+    while not route_exists(servers.namesrv, topic):
+        if time.monotonic() > deadline:
+            raise RuntimeError(f"no route to {topic} after {timeout:.0f} s:\n{servers.said()}")
+        time.sleep(0.05)
+
+
+@contextlib.contextmanager
+def rocketmq(
+    version: str, directory: Path, properties: Mapping[str, str] = STORY_PROPERTIES, *, heap: str = "1g"
+) -> Iterator[Servers]:
+    """The real name server and broker of that version; raises Missing where they cannot be had."""
+    rocketmq_jars(version)
+    (namesrv_port,), (port,) = free_ports(), free_ports(around=True)
+    servers = Servers(f"127.0.0.1:{namesrv_port}", f"127.0.0.1:{port}", directory)
+    namesrv = ["namesrv", "--version", version, "--dir", str(directory / "0-namesrv"), "--port", str(namesrv_port)]
+    broker = ["broker", "--version", version, "--dir", str(directory / "1-broker"), "--port", str(port)]
+    broker += ["--namesrv", servers.namesrv, "--heap", heap]
+    for key, value in properties.items():
+        broker += ["--set", f"{key}={value}"]
+    try:
+        for arguments in (namesrv, broker):
+            subprocess.run([*ROCKETMQ, *arguments], check=True, stdout=subprocess.DEVNULL)
+        for pid_file in directory.glob("*/pid"):
+            servers.pids[pid_file.parent.name.split("-")[1]] = int(pid_file.read_text())
+        await_route(servers)
+        yield servers
+    finally:
+        subprocess.run([*ROCKETMQ, "down", "--dir", str(directory)], check=False, stdout=subprocess.DEVNULL)
+
+
+def sides() -> list[str]:
+    """Ours; with TANDEMQ_PEER_BROKERS=1 (or a list of versions) also the real brokers, to see whose a difference is."""
+    real = os.environ.get("TANDEMQ_PEER_BROKERS", "")
+    versions = ["4.9.7", "5.3.3"] if real == "1" else [v for v in real.split(",") if v]
+    return ["ours", *(f"rocketmq-{version}" for version in versions)]
+
+
+def start(side: str, directory: Path) -> contextlib.AbstractContextManager[Servers]:
+    """The servers of one side, by its name."""
+    return ours(directory) if side == "ours" else rocketmq(side.removeprefix("rocketmq-"), directory)

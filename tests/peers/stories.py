@@ -1,0 +1,49 @@
+"""Runs a client program once and hands out what it said, story by story, as test results."""
+
+import re
+import subprocess
+from pathlib import Path
+
+import pytest
+from tests.peers import programs, servers
+from tests.peers.tools import Missing
+
+LINE = re.compile(r"(ok|FAIL) ([a-z0-9-]+)(.*)")
+
+
+class Told:
+    """What a program said about each story, and what the servers said when one failed."""
+
+    def __init__(self, output: str, errors: str, server_logs: str) -> None:
+        self.output, self.errors, self.server_logs = output, errors, server_logs
+        self.outcomes = {m[2]: (m[1], m[3].strip(" :")) for m in map(LINE.match, output.splitlines()) if m}
+
+    def check(self, story: str) -> None:
+        """Fails the test with the program's own words."""
+        outcome, why = self.outcomes.get(story, ("nothing", "the program never came to it"))
+        if outcome != "ok":
+            said = f"{self.output[-2000:]}\n{self.errors[-1500:]}\n{self.server_logs}"
+            pytest.fail(f"{story}: {why}\n{said}", pytrace=False)
+
+
+def run(client: str, side: str, directory: Path, *names: str, timeout: float = 400) -> Told:
+    """All stories of a client against one side; skips the test with the reason where the peer cannot be had."""
+    try:
+        command, environment = programs.PROGRAMS[client]()
+        with servers.start(side, directory) as up:
+            done = subprocess.Popen(
+                [*command, up.namesrv, up.broker, *names],
+                env=environment,
+                stdout=subprocess.PIPE,
+                stderr=subprocess.PIPE,
+                text=True,
+            )
+            try:
+                output, errors = done.communicate(timeout=timeout)
+            except subprocess.TimeoutExpired:
+                done.kill()
+                output, errors = done.communicate()
+                errors += f"\nkilled after {timeout:.0f} s"
+            return Told(output, errors, up.said())
+    except Missing as reason:
+        pytest.skip(str(reason))
