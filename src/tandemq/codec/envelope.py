@@ -1,8 +1,8 @@
 """How messages that are not for consumers yet lie in the log: delayed, half (transactional) and op records.
 
 Each is an ordinary record under a system topic, with the real topic and queue in its properties. Facts:
-ScheduleMessageService, TransactionalMessageBridge. Upstream leaves REAL_TOPIC, REAL_QID and DELAY in the text of what it
-finally delivers, so we do too: a consumer sees the same properties from either broker.
+ScheduleMessageService, TransactionalMessageBridge. Upstream leaves REAL_TOPIC, REAL_QID and DELAY in the text of what
+it finally delivers, so we do too: a consumer sees the same properties from either broker.
 """
 
 from collections.abc import Iterable, Mapping

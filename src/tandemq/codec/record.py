@@ -7,8 +7,8 @@ All integers are big-endian.
     preparedTransactionOffset 8 | bodyLen 4 + body | topicLen 1 (v1) or 2 (v2) + topic | propertiesLen 2 + properties
 
 A host is ip (4 or 16 bytes) + port (4); sysFlag bits 0x10 and 0x20 say which hosts are IPv6. v2 is written when the
-topic is longer than 127 bytes. The rest of a segment that can't take the next record is one *blank*: size, magic, anything.
-A batch on the wire is a run of elements: totalSize 4 | magic 4 | bodyCRC 4 | flag 4 | bodyLen 4 + body |
+topic is longer than 127 bytes. The rest of a segment that can't take the next record is one *blank*: size, magic,
+anything. A batch on the wire is a run of elements: totalSize 4 | magic 4 | bodyCRC 4 | flag 4 | bodyLen 4 + body |
 propertiesLen 2 + properties; magic and CRC are not checked (upstream clients write 0).
 
 Pure functions over bytes-like objects; every length is checked against the limit before it is used.

@@ -1,0 +1,294 @@
+"""One consume queue: entry i of (topic, queue) says where message i lies in the log.
+
+    physicalOffset 8 | recordSize 4 | tagsCode 8          entry i is at byte 20 * i of the files taken together
+
+Derived from the log, written only by dispatch. Newest entries are held in memory (`_tail`) and written to their file in
+runs: no descriptor, no mapping and no system call per message, so that ten thousand queues cost what one does. What a
+crash takes from the tail, recovery dispatches again.
+
+A queue may start above 0 (its history was deleted, or a slave joined late): entries before the start in the first
+file are (0, 0x7FFFFFFF, 0), as upstream fills them.
+"""
+
+from collections.abc import Callable
+from pathlib import Path
+from struct import Struct
+
+from tandemq.store.config import ENTRY_SIZE
+from tandemq.store.disk import Disk
+from tandemq.store.layout import is_segment_name, segment_name
+
+ENTRY = Struct(">qiq")
+FILLER_SIZE = 0x7FFFFFFF
+FILLER = ENTRY.pack(0, FILLER_SIZE, 0)
+_EMPTY = bytes(ENTRY_SIZE)
+
+
+class ConsumeQueue:
+    """Entries [first, count) exist; those before `min_index` point to deleted log."""
+
+    __slots__ = (
+        "_directory",
+        "_dirty",
+        "_disk",
+        "_file_entries",
+        "_files",
+        "_named",
+        "_tail_at",
+        "count",
+        "first",
+        "min_index",
+        "min_known_for",
+        "next_offset",
+        "queue_id",
+        "tail",
+        "topic",
+    )
+
+    def __init__(self, disk: Disk, directory: Path, file_size: int, topic: str, queue_id: int) -> None:
+        self._disk = disk
+        self._directory = directory
+        self._file_entries = file_size // ENTRY_SIZE
+        self._files: list[int] = []
+        """First entry index of each file, ascending, without a gap."""
+        self.topic = topic
+        self.queue_id = queue_id
+        self.first = 0
+        self.count = 0
+        """Index of the next entry: RocketMQ's maxOffset."""
+        self.next_offset = 0
+        """Queue offset the next append gets; ahead of `count` by what is not dispatched yet."""
+        self.tail = bytearray()
+        """Entries [_tail_at, count), not in a file yet."""
+        self._tail_at = 0
+        self._dirty: set[int] = set()
+        """Files written since the last sync."""
+        self._named = False
+        """A file was created since the last sync: its name is not durable yet."""
+        self.min_index = 0
+        self.min_known_for = -1
+        """Log start that min_index was computed for."""
+
+    # -- opening
+
+    def load(self) -> bool:
+        """Finds the files; False if they are not a chain of the right sizes (then the queue must be rebuilt)."""
+        names = [name for name in self._disk.list(self._directory) if is_segment_name(name)]
+        file_size = self._file_entries * ENTRY_SIZE
+        bases = [int(name) for name in names]
+        self._files = [base // ENTRY_SIZE for base in bases]
+        whole = all(
+            self._disk.file_size(self._directory / name) == file_size and base % file_size == bases[0] % file_size
+            for name, base in zip(names, bases, strict=True)
+        )
+        chained = all(b == a + self._file_entries for a, b in zip(self._files, self._files[1:], strict=False))
+        if not self._files or not whole or not chained or bases[0] % file_size:
+            return False
+        self.first = self._first_real()
+        self._set_count(self._written_end())
+        return True
+
+    def _first_real(self) -> int:
+        """The first entry that is no filler (binary search: fillers come first)."""
+        low, high = self._files[0], self._files[0] + self._file_entries
+        if self._read(low, 1) != FILLER:
+            return low
+        while low < high:
+            middle = (low + high) // 2
+            if self._read(middle, 1) == FILLER:
+                low = middle + 1
+            else:
+                high = middle
+        return low
+
+    def _written_end(self) -> int:
+        """Where entries end. Bisection: everything durable is contiguous, so the result is never below that."""
+        position = len(self._files) - 1
+        while position >= 0 and self._read(self._files[position], 1) == _EMPTY:
+            position -= 1
+        if position < 0:
+            return self.first
+        low = self._files[position]
+        high = low + self._file_entries
+        while low < high:
+            middle = (low + high) // 2
+            if self._read(middle, 1) != _EMPTY:
+                low = middle + 1
+            else:
+                high = middle
+        return max(low, self.first)
+
+    def _set_count(self, count: int) -> None:
+        self.count = self.next_offset = self._tail_at = count
+        self.tail = bytearray()
+
+    def keep_below(self, physical_limit: int, confirmed: Callable[[int, int, int], bool]) -> None:
+        """Recovery: drops from the end what points at or above the limit, or what the log does not confirm.
+
+        `confirmed(physical_offset, size, queue_offset)` compares one entry with the log; asked for the last one only,
+        because entries below a durable point are either all there or the queue was damaged by other hands.
+        """
+        while self.count > self.first:
+            physical_offset, size, _ = self.entry(self.count - 1)
+            inside = 0 < size != FILLER_SIZE and physical_offset < physical_limit
+            if inside and confirmed(physical_offset, size, self.count - 1):
+                return
+            self.count -= 1
+            self.next_offset = self._tail_at = self.count
+
+    # -- writing (dispatch only)
+
+    def start_at(self, index: int) -> None:
+        """An empty queue begins at `index`."""
+        self.first = self.min_index = index
+        self.count = self._tail_at = index
+        self.next_offset = max(self.next_offset, index)
+
+    def fill_to(self, index: int) -> None:
+        """Entries that the log does not have (its history has a hole): readers step over them."""
+        self.tail += FILLER * (index - self.count)
+        self.count = index
+
+    def write_tail(self) -> None:
+        """Moves the tail into its files (page cache, not yet durable)."""
+        while self._tail_at < self.count:
+            file_index = self._tail_at - self._tail_at % self._file_entries
+            if file_index not in self._files:
+                self._add_file(file_index)
+            stop = min(self.count, file_index + self._file_entries)
+            data = memoryview(self.tail)[: (stop - self._tail_at) * ENTRY_SIZE]
+            self._disk.write_at(self._path(file_index), (self._tail_at - file_index) * ENTRY_SIZE, data)
+            self._dirty.add(file_index)
+            data.release()
+            del self.tail[: (stop - self._tail_at) * ENTRY_SIZE]
+            self._tail_at = stop
+
+    def _add_file(self, file_index: int) -> None:
+        if not self._files:
+            self._disk.make_directory(self._directory)
+        path = self._path(file_index)
+        self._disk.create_file(path, self._file_entries * ENTRY_SIZE)
+        if not self._files and self.first > file_index:
+            self._disk.write_at(path, 0, FILLER * (self.first - file_index))
+        self._files.append(file_index)
+        self._named = True
+
+    def take_dirty(self) -> tuple[list[Path], bool]:
+        """(files to sync, whether the directory too); the caller syncs them or stops claiming durability."""
+        paths = [self._path(index) for index in self._dirty]
+        named = self._named
+        self._dirty.clear()
+        self._named = False
+        return paths, named
+
+    @property
+    def directory(self) -> Path:
+        return self._directory
+
+    def cut(self, physical_limit: int) -> bool:
+        """Drops every entry at or above the limit, in memory and in the files; whether there was any."""
+        end = self.lower_bound(physical_limit)
+        if end >= self.count:
+            return False
+        if end < self._tail_at:
+            self._clear_files(end)
+            self.tail.clear()
+            self._tail_at = end
+        else:
+            del self.tail[(end - self._tail_at) * ENTRY_SIZE :]
+        self.count = self.next_offset = end
+        self.min_known_for = -1
+        return True
+
+    def clear_range(self, start: int, stop: int) -> None:
+        """Zeros entries [start, stop) of the files: remains of a crash behind the last entry."""
+        while start < stop:
+            file_index = start - start % self._file_entries
+            part = min(stop, file_index + self._file_entries)
+            if file_index in self._files:
+                zeros = bytes((part - start) * ENTRY_SIZE)
+                self._disk.write_at(self._path(file_index), (start - file_index) * ENTRY_SIZE, zeros)
+                self._dirty.add(file_index)
+            start = part
+
+    def _clear_files(self, end: int) -> None:
+        while self._files and self._files[-1] >= end and self._files[-1] > self.first:
+            self._disk.remove(self._path(self._files.pop()))
+        for index in self._files:
+            stop = index + self._file_entries
+            if stop > end:
+                start = max(end, index)
+                stale = self._read(start, stop - start).rstrip(b"\0")
+                if stale:
+                    self._disk.write_at(self._path(index), (start - index) * ENTRY_SIZE, bytes(len(stale)))
+                    self._dirty.add(index)
+
+    def drop_before(self, physical_offset: int) -> int:
+        """Removes files whose last entry points below the log's start; how many."""
+        dropped = 0
+        while len(self._files) > 1 and self._tail_at >= self._files[1]:
+            last_physical = ENTRY.unpack(self._read(self._files[1] - 1, 1))[0]
+            if last_physical >= physical_offset:
+                break
+            self._disk.remove(self._path(self._files.pop(0)))
+            self._dirty.discard(self.first)
+            self.first = max(self.first, self._files[0])
+            dropped += 1
+        return dropped
+
+    def destroy(self) -> None:
+        self._disk.remove_tree(self._directory)
+        self._files.clear()
+        self._dirty.clear()
+        self._set_count(0)
+        self.first = self.min_index = 0
+        self.min_known_for = -1
+
+    # -- reading
+
+    def entry(self, index: int) -> tuple[int, int, int]:
+        """(physical offset, size, tags code) of entry `index`, which must exist."""
+        return ENTRY.unpack(self.entries(index, 1))
+
+    def entries(self, start: int, count: int) -> bytes | bytearray:
+        """Raw entries [start, start + count), fewer where a file or the queue ends."""
+        count = min(count, self.count - start)
+        if start >= self._tail_at:
+            at = (start - self._tail_at) * ENTRY_SIZE
+            return self.tail[at : at + count * ENTRY_SIZE]
+        return self._read(start, min(count, self._tail_at - start))
+
+    def _read(self, start: int, count: int) -> bytes:
+        file_index = start - start % self._file_entries
+        count = min(count, file_index + self._file_entries - start)
+        return self._disk.read_at(self._path(file_index), (start - file_index) * ENTRY_SIZE, count * ENTRY_SIZE)
+
+    def lower_bound(self, physical_offset: int) -> int:
+        """The first entry at or above a physical offset; `count` if none."""
+        low, high = self.first, self.count
+        while low < high:
+            middle = (low + high) // 2
+            if self.entry(middle)[0] < physical_offset:
+                low = middle + 1
+            else:
+                high = middle
+        return low
+
+    def min_offset(self, log_start: int) -> int:
+        """The first entry that still has its message; equal to `count` if none has."""
+        if self.min_known_for != log_start:
+            low, high = self.first, self.count
+            while low < high:
+                middle = (low + high) // 2
+                physical_offset, size, _ = self.entry(middle)
+                if physical_offset < log_start or size == FILLER_SIZE:
+                    low = middle + 1
+                else:
+                    high = middle
+            self.min_index = low
+            if low < self.count:  # an empty answer changes with the next entry
+                self.min_known_for = log_start
+        return self.min_index
+
+    def _path(self, file_index: int) -> Path:
+        return self._directory / segment_name(file_index * ENTRY_SIZE)

@@ -1,0 +1,336 @@
+"""What the store asks of a file system: the `Disk` and `Segment` protocols, and their implementation by mmap.
+
+The only importer of mmap. Rules kept here:
+- A segment's blocks are reserved before they are written (`reserve`), so a full disk is a DiskFull error at a known
+  place and never a SIGBUS in the middle of a memory write.
+- Durable means fdatasync returned. Never `mmap.flush()`: it holds the interpreter lock for its whole duration.
+- No descriptor is kept per consume queue: files opened by path are kept in a small least-recently-used table.
+- Views of a mapping may outlive its segment: closing drops our reference, the last reader unmaps.
+"""
+
+import contextlib
+import errno
+import fcntl
+import mmap
+import os
+import shutil
+from collections import OrderedDict
+from functools import cache
+from pathlib import Path
+from typing import Protocol
+
+from tandemq.errors import DiskFull, StoreError, StoreLocked
+
+RESERVE_CHUNK = 64 * 1024 * 1024
+"""Blocks are reserved this far ahead: one call per 64 MiB written, little taken from an almost empty store."""
+
+
+class Segment(Protocol):
+    """One file of fixed size, mapped into memory."""
+
+    @property
+    def size(self) -> int: ...
+
+    @property
+    def view(self) -> memoryview:
+        """The whole file; writable unless opened read-only."""
+        ...
+
+    def reserve(self, stop: int) -> int:
+        """Makes sure that [0, stop) has blocks on disk; DiskFull if not. Returns how far they now reach."""
+        ...
+
+    def sync(self) -> None:
+        """fdatasync: what was written before the call is durable when it returns."""
+        ...
+
+    def fileno(self) -> int:
+        """For sendfile."""
+        ...
+
+    def close(self) -> None: ...
+
+
+class Lock(Protocol):
+    def release(self) -> None: ...
+
+
+class Disk(Protocol):
+    """Files by path. Creation, renaming and removal are durable only after `sync_directory`."""
+
+    def create_segment(self, path: Path, size: int) -> Segment: ...
+
+    def open_segment(self, path: Path, *, writable: bool) -> Segment: ...
+
+    def create_file(self, path: Path, size: int) -> None:
+        """A zero-filled file that takes no room until written."""
+        ...
+
+    def read_at(self, path: Path, position: int, size: int) -> bytes:
+        """Up to `size` bytes; short at the end of the file."""
+        ...
+
+    def write_at(self, path: Path, position: int, data: bytes | bytearray | memoryview) -> None: ...
+
+    def sync_file(self, path: Path) -> None: ...
+
+    def read_file(self, path: Path) -> bytes: ...
+
+    def replace_file(self, path: Path, data: bytes) -> None:
+        """The file has either its old or its new content, durably the new one on return."""
+        ...
+
+    def remove(self, path: Path) -> None:
+        """Nothing happens if it is not there."""
+        ...
+
+    def remove_tree(self, path: Path) -> None: ...
+
+    def rename(self, old: Path, new: Path) -> None: ...
+
+    def list(self, path: Path) -> list[str]:
+        """Names in a directory, sorted; empty if there is none."""
+        ...
+
+    def file_size(self, path: Path) -> int | None:
+        """None if there is no such file."""
+        ...
+
+    def make_directory(self, path: Path) -> None: ...
+
+    def sync_directory(self, path: Path) -> None: ...
+
+    def usage(self, path: Path) -> tuple[int, int]:
+        """(used, total) bytes of the file system."""
+        ...
+
+    def lock(self, path: Path) -> Lock: ...
+
+    def boot_id(self) -> bytes:
+        """16 bytes that change when the machine restarts, and with it the page cache is lost."""
+        ...
+
+    def close(self) -> None: ...
+
+
+class MappedSegment:
+    """A file through mmap."""
+
+    __slots__ = ("_fd", "_map", "_path", "_reserved", "size", "view")
+
+    def __init__(self, path: Path, fd: int, size: int, writable: bool) -> None:
+        self._path = path
+        self._fd = fd
+        self.size = size
+        access = mmap.ACCESS_WRITE if writable else mmap.ACCESS_READ
+        self._map = mmap.mmap(fd, size, access=access)
+        self.view = memoryview(self._map)
+        self._reserved = 0
+
+    def reserve(self, stop: int) -> int:
+        if stop > self._reserved:
+            goal = min(self.size, -(-stop // RESERVE_CHUNK) * RESERVE_CHUNK)
+            try:
+                os.posix_fallocate(self._fd, self._reserved, goal - self._reserved)
+            except OSError as error:
+                raise _translated(error, self._path) from error
+            self._reserved = goal
+        return self._reserved
+
+    def sync(self) -> None:
+        os.fdatasync(self._fd)
+
+    def fileno(self) -> int:
+        return self._fd
+
+    def close(self) -> None:
+        if self._fd >= 0:
+            os.close(self._fd)
+            self._fd = -1
+            self.view = memoryview(b"")
+            # Readers may still hold slices; then the mapping goes with the last of them.
+            with contextlib.suppress(BufferError):
+                self._map.close()
+
+    def __del__(self) -> None:
+        if getattr(self, "_fd", -1) >= 0:
+            os.close(self._fd)
+
+
+def _translated(error: OSError, path: Path) -> StoreError:
+    if error.errno in (errno.ENOSPC, errno.EDQUOT):
+        return DiskFull(f"no room for {path}: free some space or lower fileReservedTime ({error.strerror})")
+    return StoreError(f"{path}: {error.strerror or error}")
+
+
+@cache
+def _boot_id() -> bytes:
+    """Linux tells; elsewhere every process counts as a new boot, which only makes recovery read more."""
+    try:
+        return bytes.fromhex(Path("/proc/sys/kernel/random/boot_id").read_text().strip().replace("-", ""))
+    except (OSError, ValueError):
+        return os.urandom(16)
+
+
+class FileLock:
+    """An advisory lock that dies with its process, so a crash never leaves a store locked."""
+
+    def __init__(self, path: Path) -> None:
+        self._fd = os.open(path, os.O_RDWR | os.O_CREAT, 0o644)
+        try:
+            # POSIX record locks, as Java's FileChannel.lock takes them: a RocketMQ broker and we exclude each other.
+            fcntl.lockf(self._fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError as error:
+            os.close(self._fd)
+            raise StoreLocked(
+                f"{path} is locked: another process has this store open; stop it, or give this one another directory"
+            ) from error
+        os.pwrite(self._fd, b"lock", 0)
+
+    def release(self) -> None:
+        if self._fd >= 0:
+            os.close(self._fd)
+            self._fd = -1
+
+
+class FileDisk:
+    """The operating system's files."""
+
+    def __init__(self, open_files_max: int = 128) -> None:
+        self._open_files_max = open_files_max
+        self._open: OrderedDict[Path, int] = OrderedDict()
+
+    def create_segment(self, path: Path, size: int) -> MappedSegment:
+        fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o644)
+        try:
+            os.ftruncate(fd, size)
+            return MappedSegment(path, fd, size, True)
+        except OSError as error:
+            os.close(fd)
+            with contextlib.suppress(OSError):
+                path.unlink()
+            raise _translated(error, path) from error
+
+    def open_segment(self, path: Path, *, writable: bool) -> MappedSegment:
+        fd = os.open(path, (os.O_RDWR if writable else os.O_RDONLY) | os.O_CLOEXEC)
+        try:
+            return MappedSegment(path, fd, os.fstat(fd).st_size, writable)
+        except (OSError, ValueError) as error:
+            os.close(fd)
+            raise StoreError(f"{path}: can't be mapped: {error}") from error
+
+    def create_file(self, path: Path, size: int) -> None:
+        fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
+        try:
+            os.ftruncate(fd, size)
+        except OSError as error:
+            raise _translated(error, path) from error
+        finally:
+            os.close(fd)
+
+    def read_at(self, path: Path, position: int, size: int) -> bytes:
+        return os.pread(self._descriptor(path), size, position)
+
+    def write_at(self, path: Path, position: int, data: bytes | bytearray | memoryview) -> None:
+        try:
+            written = os.pwrite(self._descriptor(path, writing=True), data, position)
+        except OSError as error:
+            raise _translated(error, path) from error
+        if written != len(data):
+            raise DiskFull(f"only {written} of {len(data)} bytes could be written to {path}: free some space")
+
+    def sync_file(self, path: Path) -> None:
+        # Own descriptor: the flush thread calls this while the owner uses the table.
+        fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+        try:
+            os.fdatasync(fd)
+        finally:
+            os.close(fd)
+
+    def read_file(self, path: Path) -> bytes:
+        return path.read_bytes()
+
+    def replace_file(self, path: Path, data: bytes) -> None:
+        beside = path.with_name(path.name + ".tmp")
+        try:
+            fd = os.open(beside, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o644)
+            with open(fd, "wb") as file:
+                file.write(data)
+                file.flush()
+                os.fsync(fd)
+            os.replace(beside, path)
+        except OSError as error:
+            raise _translated(error, path) from error
+        self.sync_directory(path.parent)
+
+    def remove(self, path: Path) -> None:
+        self._forget(path)
+        path.unlink(missing_ok=True)
+
+    def remove_tree(self, path: Path) -> None:
+        for known in [known for known in self._open if path in known.parents]:
+            self._forget(known)
+        shutil.rmtree(path, ignore_errors=True)
+
+    def rename(self, old: Path, new: Path) -> None:
+        self._forget(old)
+        self._forget(new)
+        os.replace(old, new)
+
+    def list(self, path: Path) -> list[str]:
+        try:
+            return sorted(os.listdir(path))
+        except (FileNotFoundError, NotADirectoryError):
+            return []
+
+    def file_size(self, path: Path) -> int | None:
+        try:
+            return path.stat().st_size
+        except FileNotFoundError:
+            return None
+
+    def make_directory(self, path: Path) -> None:
+        path.mkdir(parents=True, exist_ok=True)
+
+    def sync_directory(self, path: Path) -> None:
+        fd = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+        try:
+            os.fsync(fd)
+        finally:
+            os.close(fd)
+
+    def usage(self, path: Path) -> tuple[int, int]:
+        found = shutil.disk_usage(path)
+        return found.total - found.free, found.total
+
+    def lock(self, path: Path) -> FileLock:
+        return FileLock(path)
+
+    def boot_id(self) -> bytes:
+        return _boot_id()
+
+    def close(self) -> None:
+        for fd in self._open.values():
+            os.close(fd)
+        self._open.clear()
+
+    def _descriptor(self, path: Path, writing: bool = False) -> int:
+        fd = self._open.get(path)
+        if fd is not None:
+            self._open.move_to_end(path)
+            return fd
+        try:
+            fd = os.open(path, os.O_RDWR | os.O_CLOEXEC)
+        except PermissionError:
+            if writing:
+                raise
+            fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+        while len(self._open) >= self._open_files_max:
+            os.close(self._open.popitem(last=False)[1])
+        self._open[path] = fd
+        return fd
+
+    def _forget(self, path: Path) -> None:
+        fd = self._open.pop(path, None)
+        if fd is not None:
+            os.close(fd)

@@ -1,0 +1,214 @@
+"""From log to views: the only writer of consume queues and index.
+
+Reads records in log order up to a limit, adds each to its queue and its keys to the index. A record that is not whole
+yet (a slave received half of it, or the limit cuts it) waits. Records already in a queue are recognised by their
+queue offset, so dispatching a part of the log again changes nothing.
+
+The loop is written flat, on raw bytes: it runs for every message.
+"""
+
+from collections.abc import Callable
+from struct import Struct
+
+from tandemq.codec.envelope import delay_level, delivery_time
+from tandemq.codec.record import FIXED_SIZE_V4, HEAD, MAGIC_BLANK, MAGIC_V1, MAGIC_V2, SIZE_MAGIC, WHOLE_HEADS
+from tandemq.model.message import TRANSACTION_MASK, TRANSACTION_PREPARED, TRANSACTION_ROLLBACK, decode_properties
+from tandemq.model.message import tags_code as code_of_tags
+from tandemq.model.topic import SCHEDULE_TOPIC
+from tandemq.store.commit_log import CommitLog
+from tandemq.store.consume_queue import ENTRY, ConsumeQueue
+from tandemq.store.key_hash import TopicHasher
+from tandemq.store.key_index import KeyIndex
+from tandemq.store.queues import QueueTable
+
+_INT = Struct(">I")
+_SHORT = Struct(">H")
+_LONG = Struct(">q")
+_TAGS = b"TAGS\x01"
+_KEYS = b"KEYS\x01"
+_UNIQUE_KEY = b"UNIQ_KEY\x01"
+TAGS_REMEMBERED_MAX = 65536
+
+
+class Dispatcher:
+    """Holds the position in the log up to which the views are complete."""
+
+    def __init__(
+        self, log: CommitLog, queues: QueueTable, index: KeyIndex | None, delays_ms: tuple[int, ...], position: int
+    ) -> None:
+        self._log = log
+        self._queues = queues
+        self._index = index
+        self._delays_ms = delays_ms
+        self._hashers: dict[str, TopicHasher] = {}
+        self._tags: dict[bytes, int] = {}
+        self.position = position
+        self.index_from = position
+        """Records below are in the index already."""
+        self.last_timestamp = 0
+        """Store time of the last record dispatched."""
+        self.problem: str | None = None
+        """Why dispatch can't go on, if it can't."""
+        self.skipped = 0
+        """Records whose topic can't be a directory: in the log, in no queue."""
+        self.on_gap: Callable[[ConsumeQueue, int], None] | None = None
+        """Called before a hole in a queue is filled; recovery raises here to start over."""
+
+    def run(self, limit: int, size_max: int) -> set[tuple[str, int]]:
+        """Dispatches whole records below `limit`, about `size_max` bytes of them; the queues that got messages."""
+        touched: set[tuple[str, int]] = set()
+        log = self._log
+        segment_size = log.segment_size
+        self.position = max(self.position, log.first_offset)
+        stop_at = min(limit, self.position + size_max)
+        while self.position < stop_at and self.problem is None:
+            base = log.chain.base_of(self.position)
+            view = log.chain.segment(base).view
+            before = self.position
+            self.position = base + self._segment(view, base, before - base, min(limit - base, segment_size), touched,
+                                                 min(stop_at - base, segment_size))  # fmt: skip
+            if self.position == before:
+                break
+        return touched
+
+    def _segment(
+        self, view: memoryview, base: int, at: int, stop: int, touched: set[tuple[str, int]], enough: int
+    ) -> int:
+        """Dispatches within one segment from `at`; where it stopped: the segment's end after its blank."""
+        head_of, int_of, short_of = HEAD.unpack_from, _INT.unpack_from, _SHORT.unpack_from
+        whole_heads, queues, tags_known, pack_entry = WHOLE_HEADS, self._queues.table, self._tags, ENTRY.pack
+        index, index_from = self._index, self.index_from
+        timestamp_at = 0
+        while at < enough:
+            if at + FIXED_SIZE_V4 > stop:
+                return self._blank_or(view, at, stop)
+            size, magic, _, queue_id, _, queue_offset, physical_offset, sys_flag = head_of(view, at)
+            end = at + size
+            if magic == MAGIC_V1:
+                if end > stop or size < FIXED_SIZE_V4:
+                    break
+                tail = at + whole_heads[(sys_flag >> 4) & 3].size
+                tail += int_of(view, tail - 4)[0]
+                if tail >= end:
+                    return self._refuse(base + at, f"its body goes beyond its size of {size}", at)
+                topic_stop = tail + 1 + view[tail]
+                topic = str(view[tail + 1 : topic_stop], "utf-8", "replace")
+            elif magic == MAGIC_V2:
+                if end > stop or size < FIXED_SIZE_V4:
+                    break
+                tail = at + whole_heads[(sys_flag >> 4) & 3].size
+                tail += int_of(view, tail - 4)[0]
+                if tail + 1 >= end:
+                    return self._refuse(base + at, f"its body goes beyond its size of {size}", at)
+                topic_stop = tail + 2 + short_of(view, tail)[0]
+                topic = str(view[tail + 2 : topic_stop], "utf-8", "replace")
+            elif magic == MAGIC_BLANK:
+                return self._blank_or(view, at, stop)
+            elif size == 0 and magic == 0:
+                return at
+            else:
+                return self._refuse(base + at, f"unknown magic 0x{magic:08X}", at)
+            if physical_offset != base + at or topic_stop + 2 > end:
+                return self._refuse(base + at, f"it says offset {physical_offset}, or its fields do not fit", at)
+            properties = view[topic_stop + 2 : end].tobytes()
+            timestamp_at = at + (56 if not sys_flag & 0x10 else 68)
+            kind = sys_flag & TRANSACTION_MASK
+
+            if kind != TRANSACTION_PREPARED and kind != TRANSACTION_ROLLBACK:
+                if topic == SCHEDULE_TOPIC:
+                    tags = self._delivery_time(properties, _LONG.unpack_from(view, timestamp_at)[0])
+                else:
+                    text = property_value(properties, _TAGS)
+                    if text:
+                        known = tags_known.get(text)
+                        tags = self._new_tags(text) if known is None else known
+                    else:
+                        tags = 0
+                key = (topic, queue_id)
+                queue = queues.get(key)
+                if queue is None:
+                    queue = self._queues.create(topic, queue_id)
+                if queue is None:
+                    self.skipped += 1
+                else:
+                    missing = queue_offset - queue.count
+                    if missing > 0:
+                        self._fill(queue, queue_offset)
+                        missing = 0
+                    if missing == 0:
+                        queue.tail += pack_entry(physical_offset, size, tags)
+                        queue.count += 1
+                        if queue.next_offset < queue.count:
+                            queue.next_offset = queue.count
+                        touched.add(key)
+
+            if index is not None and kind != TRANSACTION_ROLLBACK and physical_offset >= index_from:
+                unique = property_value(properties, _UNIQUE_KEY)
+                keys = property_value(properties, _KEYS)
+                if unique or keys:
+                    self._put_keys(topic, unique, keys, physical_offset, _LONG.unpack_from(view, timestamp_at)[0])
+            at = end
+        if timestamp_at:
+            self.last_timestamp = _LONG.unpack_from(view, timestamp_at)[0]
+        return at
+
+    def _blank_or(self, view: memoryview, at: int, stop: int) -> int:
+        """Behind a blank that lies wholly below the limit the next segment begins; anything else waits."""
+        if at + 8 <= stop and stop == len(view):
+            size, magic = SIZE_MAGIC.unpack_from(view, at)
+            if magic == MAGIC_BLANK and at + size == len(view):
+                return len(view)
+        return at
+
+    def _refuse(self, physical_offset: int, reason: str, at: int) -> int:
+        self.problem = f"the record at offset {physical_offset} can't be dispatched: {reason}"
+        return at
+
+    def _put_keys(self, topic: str, unique: bytes, keys: bytes, physical_offset: int, store_timestamp: int) -> None:
+        hasher = self._hashers.get(topic)
+        if hasher is None:
+            hasher = self._hashers[topic] = TopicHasher(topic)
+        assert self._index is not None
+        if unique:
+            self._index.writable_file().put(hasher.key_hash(unique), physical_offset, store_timestamp)
+        if keys:
+            for key in keys.split(b" "):
+                if key:
+                    self._index.writable_file().put(hasher.key_hash(key), physical_offset, store_timestamp)
+
+    def _new_tags(self, text: bytes) -> int:
+        if len(self._tags) >= TAGS_REMEMBERED_MAX:
+            self._tags.clear()
+        code = self._tags[text] = code_of_tags(text.decode("utf-8", "replace"))
+        return code
+
+    def _delivery_time(self, properties: bytes, store_timestamp: int) -> int:
+        decoded = decode_properties(properties)
+        level = min(delay_level(decoded), len(self._delays_ms))
+        if level > 0:
+            return delivery_time(store_timestamp, level, self._delays_ms)
+        return code_of_tags(decoded.get("TAGS", ""))
+
+    def _fill(self, queue: ConsumeQueue, queue_offset: int) -> None:
+        """The queue lacks entries before this one: its history is gone, here (an empty queue) or where it came from."""
+        if self.on_gap is not None:
+            self.on_gap(queue, queue_offset)
+        if queue.count == queue.first:
+            queue.start_at(queue_offset)
+        elif queue_offset - queue.count <= self._queues.file_entries:
+            queue.fill_to(queue_offset)
+        else:
+            queue.destroy()
+            queue.start_at(queue_offset)
+
+
+def property_value(properties: bytes, name: bytes) -> bytes:
+    """The value of one property without decoding them all; `name` ends with its separator. Empty if there is none."""
+    at = properties.find(name)
+    while at > 0 and properties[at - 1] != 2:
+        at = properties.find(name, at + 1)
+    if at < 0:
+        return b""
+    start = at + len(name)
+    stop = properties.find(b"\x02", start)
+    return properties[start:stop] if stop >= 0 else properties[start:]

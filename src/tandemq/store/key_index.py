@@ -1,0 +1,324 @@
+"""The key index: hash files that find messages by `topic#key` and time.
+
+    header 40: beginTimestamp 8 | endTimestamp 8 | beginPhyOffset 8 | endPhyOffset 8 | hashSlotCount 4 | indexCount 4
+    slots      4 each: number of the newest entry of the slot, 0 for none
+    entries    20 each: keyHash 4 | phyOffset 8 | seconds since beginTimestamp 4 | number of the slot's previous entry 4
+
+Entry 0 is never used; indexCount is the number the next entry gets. A put writes entry, slot, header, in this order,
+so that a killed process leaves at most one entry that the header does not count; `cut` takes entries back in reverse
+order, which restores every slot exactly. Not checksummed: what a machine crash may have damaged is rebuilt (see
+recovery).
+"""
+
+from collections.abc import Callable, Iterator
+from datetime import UTC, datetime
+from pathlib import Path
+from struct import Struct, iter_unpack
+
+from tandemq.errors import CorruptLog
+from tandemq.store.disk import Disk, Segment
+
+HEADER = Struct(">qqqqii")
+ENTRY = Struct(">Iqii")
+_SLOT = Struct(">I")
+SECONDS_MAX = 0x7FFFFFFF
+MAPPED_MAX = 4
+"""Index files mapped at a time: the newest for writing, and those a query looks at."""
+
+
+class IndexFile:
+    """One file; the header is kept in fields and mirrored."""
+
+    def __init__(self, path: Path, segment: Segment, slots: int, entries: int) -> None:
+        self.path = path
+        self.segment = segment
+        self.slots = slots
+        self.entries_max = entries
+        self.view = segment.view
+        self._entries_at = HEADER.size + 4 * slots
+        self._reserved = 0
+        fields: tuple[int, ...] = HEADER.unpack_from(self.view, 0)
+        self.begin_timestamp, self.end_timestamp, self.begin_physical, self.end_physical, self.slot_count = fields[:5]
+        self.count = max(fields[5], 1)
+
+    @staticmethod
+    def size(slots: int, entries: int) -> int:
+        return HEADER.size + 4 * slots + ENTRY.size * entries
+
+    @property
+    def is_full(self) -> bool:
+        return self.count >= self.entries_max
+
+    def put(self, key_hash: int, physical_offset: int, store_timestamp: int) -> None:
+        """Adds one entry; the caller checked that the file is not full."""
+        view = self.view
+        count = self.count
+        at = self._entries_at + ENTRY.size * count
+        if at + ENTRY.size > self._reserved:
+            self._reserved = self.segment.reserve(at + ENTRY.size)
+        slot_at = 40 + 4 * (key_hash % self.slots)
+        previous = _SLOT.unpack_from(view, slot_at)[0]
+        if previous > count:
+            previous = 0
+        if count <= 1:
+            self.begin_physical, self.begin_timestamp = physical_offset, store_timestamp
+        seconds = (store_timestamp - self.begin_timestamp) // 1000
+        if not 0 <= seconds <= SECONDS_MAX:
+            seconds = 0 if seconds < 0 else SECONDS_MAX
+        ENTRY.pack_into(view, at, key_hash, physical_offset, seconds, previous)
+        _SLOT.pack_into(view, slot_at, count)
+        if previous == 0:
+            self.slot_count += 1
+        self.count = count + 1
+        self.end_physical, self.end_timestamp = physical_offset, store_timestamp
+        HEADER.pack_into(
+            view, 0, self.begin_timestamp, store_timestamp, self.begin_physical, physical_offset,
+            self.slot_count, count + 1,
+        )  # fmt: skip
+
+    def entry(self, number: int) -> tuple[int, int, int, int]:
+        """(key hash, physical offset, seconds, previous)"""
+        return ENTRY.unpack_from(self.view, self._entries_at + ENTRY.size * number)
+
+    def all_entries(self) -> Iterator[tuple[int, int, int, int]]:
+        start = self._entries_at + ENTRY.size
+        return iter_unpack(ENTRY.format, self.view[start : self._entries_at + ENTRY.size * self.count])
+
+    def find(self, key_hash: int, begin_ms: int, end_ms: int) -> Iterator[int]:
+        """Physical offsets of entries with this hash in the time range, newest first."""
+        number: int = _SLOT.unpack_from(self.view, HEADER.size + 4 * (key_hash % self.slots))[0]
+        while 0 < number < self.count:
+            found, physical_offset, seconds, previous = self.entry(number)
+            # Seconds are rounded down: the message may be almost a second later than this.
+            stored_at = self.begin_timestamp + seconds * 1000
+            if stored_at + 999 < begin_ms:
+                return
+            if found == key_hash and stored_at <= end_ms:
+                yield physical_offset
+            if previous >= number:  # chains go back; anything else is damage, and would loop
+                return
+            number = previous
+
+    def cut(self, physical_limit: int) -> None:
+        """Takes back every entry at or above the limit, newest first."""
+        self._take_back_uncounted()
+        while self.count > 1:
+            key_hash, physical_offset, _, previous = self.entry(self.count - 1)
+            if physical_offset < physical_limit:
+                break
+            self._take_back(key_hash, self.count - 1, previous)
+            self.count -= 1
+        self._header_from_last()
+
+    def _take_back_uncounted(self) -> None:
+        """The put that a kill interrupted between slot and header."""
+        if self.count < self.entries_max:
+            key_hash, _, _, previous = self.entry(self.count)
+            slot_at = HEADER.size + 4 * (key_hash % self.slots)
+            if _SLOT.unpack_from(self.view, slot_at)[0] == self.count:
+                _SLOT.pack_into(self.view, slot_at, previous if previous < self.count else 0)
+
+    def _take_back(self, key_hash: int, number: int, previous: int) -> None:
+        _SLOT.pack_into(self.view, HEADER.size + 4 * (key_hash % self.slots), previous)
+        if previous == 0:
+            self.slot_count -= 1
+        ENTRY.pack_into(self.view, self._entries_at + ENTRY.size * number, 0, 0, 0, 0)
+
+    def _header_from_last(self) -> None:
+        if self.count > 1:
+            _, physical_offset, seconds, _ = self.entry(self.count - 1)
+            self.end_physical = physical_offset
+            self.end_timestamp = min(self.end_timestamp, self.begin_timestamp + seconds * 1000 + 999)
+        else:
+            self.begin_timestamp = self.end_timestamp = 0
+            self.begin_physical = self.end_physical = 0
+        self.write_header()
+
+    def rebuild_slots(self, count: int) -> None:
+        """Entries [1, count) are trusted, nothing else is: slots are made anew from them."""
+        self.view[HEADER.size : self._entries_at] = bytes(self._entries_at - HEADER.size)
+        self.segment.reserve(self._entries_at)
+        slots, pack, view = self.slots, _SLOT.pack_into, self.view
+        self.slot_count = 0
+        self.count = count
+        for number, (key_hash, _, _, previous) in enumerate(self.all_entries(), 1):
+            pack(view, 40 + 4 * (key_hash % slots), number)
+            if previous == 0:
+                self.slot_count += 1
+        self._clear_entries_behind()
+        if count > 1:
+            self.begin_physical = self.entry(1)[1]
+        self._header_from_last()
+
+    def _clear_entries_behind(self) -> None:
+        at = self._entries_at + ENTRY.size * self.count
+        # Whatever was written behind lies within one run: entries are handed out in order.
+        while at < self.segment.size and any(self.view[at : at + 4096]):
+            stop = min(at + 4096, self.segment.size)
+            self.view[at:stop] = bytes(stop - at)
+            at = stop
+
+    def write_header(self) -> None:
+        HEADER.pack_into(
+            self.view, 0, self.begin_timestamp, self.end_timestamp, self.begin_physical, self.end_physical,
+            self.slot_count, self.count,
+        )  # fmt: skip
+
+    def close(self) -> None:
+        self.view = memoryview(b"")
+        self.segment.close()
+
+
+class KeyIndex:
+    """All index files of a store, oldest first."""
+
+    def __init__(
+        self, disk: Disk, directory: Path, slots: int, entries: int, wall_ms: Callable[[], int], writable: bool = True
+    ) -> None:
+        self._disk = disk
+        self.directory = directory
+        self._slots = slots
+        self._entries = entries
+        self._wall_ms = wall_ms
+        self._writable = writable
+        self.names: list[str] = []
+        self._mapped: dict[str, IndexFile] = {}
+        self._newest: IndexFile | None = None
+        self.dirty: set[Path] = set()
+
+    def load(self) -> bool:
+        """Finds the files; False if one has another size than the settings say."""
+        self.names = [name for name in self._disk.list(self.directory) if name.isdecimal()]
+        size = IndexFile.size(self._slots, self._entries)
+        return all(self._disk.file_size(self.directory / name) == size for name in self.names)
+
+    def file(self, name: str) -> IndexFile:
+        found = self._mapped.get(name)
+        if found is None:
+            path = self.directory / name
+            segment = self._disk.open_segment(path, writable=self._writable)
+            if segment.size != IndexFile.size(self._slots, self._entries):
+                raise CorruptLog(f"{path} has {segment.size} bytes: maxHashSlotNum or maxIndexNum differ from its own")
+            found = self._remember(IndexFile(path, segment, self._slots, self._entries))
+        return found
+
+    def _remember(self, file: IndexFile) -> IndexFile:
+        self._mapped[file.path.name] = file
+        for name in list(self._mapped):
+            if len(self._mapped) <= MAPPED_MAX:
+                break
+            if name != self.names[-1] and name != file.path.name:
+                self._mapped.pop(name).close()
+        return file
+
+    @property
+    def newest(self) -> IndexFile | None:
+        if self._newest is None and self.names:
+            self._newest = self.file(self.names[-1])
+        return self._newest
+
+    @property
+    def end_physical(self) -> int:
+        """Messages below this offset are indexed already; -1 for an empty index."""
+        newest = self.newest
+        if newest is None or (newest.count <= 1 and newest.end_physical == 0):
+            return -1
+        return newest.end_physical
+
+    def writable_file(self) -> IndexFile:
+        """The newest file, or a new one when it is full."""
+        newest = self._newest or self.newest
+        if newest is None or newest.count >= newest.entries_max:
+            newest = self._add()
+        if newest.path not in self.dirty:
+            self.dirty.add(newest.path)
+        return newest
+
+    def _add(self) -> IndexFile:
+        before = self.newest
+        self._disk.make_directory(self.directory)
+        path = self.directory / self._new_name()
+        segment = self._disk.create_segment(path, IndexFile.size(self._slots, self._entries))
+        # Slots are written at random: all of them get their blocks now. A file without them is not kept.
+        try:
+            segment.reserve(HEADER.size + 4 * self._slots)
+        except BaseException:
+            segment.close()
+            self._disk.remove(path)
+            raise
+        self._disk.sync_directory(self.directory)
+        self.names.append(path.name)
+        file = IndexFile(path, segment, self._slots, self._entries)
+        if before is not None:
+            file.begin_timestamp = file.end_timestamp = before.end_timestamp
+            file.begin_physical = file.end_physical = before.end_physical
+        file.write_header()
+        self._newest = self._remember(file)
+        return file
+
+    def _new_name(self) -> str:
+        moment = datetime.fromtimestamp(self._wall_ms() / 1000, tz=UTC).astimezone()
+        name = moment.strftime("%Y%m%d%H%M%S") + f"{moment.microsecond // 1000:03d}"
+        if self.names and name <= self.names[-1]:  # the clock went back, or two files in one millisecond
+            name = str(int(self.names[-1]) + 1)
+        return name
+
+    def find(self, key_hash: int, begin_ms: int, end_ms: int) -> Iterator[int]:
+        """Physical offsets of candidates, newest first; the caller compares topic and key."""
+        for name in reversed(self.names):
+            file = self.file(name)
+            if file.count > 1 and file.begin_timestamp <= end_ms and file.end_timestamp + 999 >= begin_ms:
+                yield from file.find(key_hash, begin_ms, end_ms)
+
+    def cut(self, physical_limit: int) -> None:
+        """Forgets every message at or above the limit."""
+        while self.names:
+            file = self.file(self.names[-1])
+            file.cut(physical_limit)
+            self.dirty.add(file.path)
+            if file.count > 1 or len(self.names) == 1:
+                break
+            self._drop(self.names[-1])
+        self._newest = None
+
+    def drop_newer_than(self, name: str) -> None:
+        while self.names and self.names[-1] > name:
+            self._drop(self.names[-1])
+
+    def drop_from(self, name: str) -> None:
+        while self.names and self.names[-1] >= name:
+            self._drop(self.names[-1])
+
+    def drop_before(self, physical_offset: int) -> int:
+        """Removes files that hold nothing at or above an offset; how many. The newest stays."""
+        dropped = 0
+        while len(self.names) > 1 and self.file(self.names[0]).end_physical < physical_offset:
+            self._drop(self.names[0])
+            dropped += 1
+        return dropped
+
+    def destroy(self) -> None:
+        while self.names:
+            self._drop(self.names[-1])
+        self._disk.remove_tree(self.directory)
+
+    def _drop(self, name: str) -> None:
+        mapped = self._mapped.pop(name, None)
+        if mapped is self._newest:
+            self._newest = None
+        if mapped is not None:
+            mapped.close()
+        self.names.remove(name)
+        self._disk.remove(self.directory / name)
+        self.dirty.discard(self.directory / name)
+
+    def take_dirty(self) -> list[Path]:
+        paths = list(self.dirty)
+        self.dirty.clear()
+        return paths
+
+    def close(self) -> None:
+        for file in self._mapped.values():
+            file.close()
+        self._mapped.clear()
+        self._newest = None

@@ -1,0 +1,30 @@
+"""Where things lie under a store's root directory (StorePathConfigHelper), and how files are named."""
+
+from pathlib import Path
+
+COMMIT_LOG = "commitlog"
+CONSUME_QUEUE = "consumequeue"
+INDEX = "index"
+CHECKPOINT = "checkpoint"
+ABORT = "abort"
+LOCK = "lock"
+CONFIG = "config"
+CUT = "cut"
+"""Bytes cut off a log are kept here, readable by the store tools."""
+TRUNCATION = "truncation"
+"""Ours: present while a truncation is under way."""
+
+NAME_DIGITS = 20
+
+
+def segment_name(base_offset: int) -> str:
+    """A file is named after the offset of its first byte."""
+    return f"{base_offset:0{NAME_DIGITS}d}"
+
+
+def is_segment_name(name: str) -> bool:
+    return len(name) == NAME_DIGITS and name.isdecimal()
+
+
+def queue_directory(root: Path, topic: str, queue_id: int) -> Path:
+    return root / CONSUME_QUEUE / topic / str(queue_id)

@@ -1,0 +1,79 @@
+"""All consume queues of a store, by (topic, queue id)."""
+
+from collections.abc import Iterable
+from pathlib import Path
+
+from tandemq.store.config import ENTRY_SIZE
+from tandemq.store.consume_queue import ConsumeQueue
+from tandemq.store.disk import Disk
+from tandemq.store.layout import CONSUME_QUEUE, queue_directory
+
+NAME_BYTES_MAX = 255
+"""What a file system takes as one name."""
+
+
+class QueueTable:
+    def __init__(self, disk: Disk, root: Path, file_size: int) -> None:
+        self._disk = disk
+        self._root = root
+        self._file_size = file_size
+        self.file_entries = file_size // ENTRY_SIZE
+        self.table: dict[tuple[str, int], ConsumeQueue] = {}
+        self._new_directories: set[Path] = set()
+
+    def load(self) -> list[ConsumeQueue]:
+        """Finds the queues on disk; returns those whose files are damaged."""
+        damaged = []
+        directory = self._root / CONSUME_QUEUE
+        for topic in self._disk.list(directory):
+            for name in self._disk.list(directory / topic):
+                if name.isdecimal():
+                    queue = self._queue(topic, int(name))
+                    if queue.load():
+                        self.table[topic, int(name)] = queue
+                    elif self._disk.list(queue.directory):
+                        damaged.append(queue)
+        return damaged
+
+    def _queue(self, topic: str, queue_id: int) -> ConsumeQueue:
+        return ConsumeQueue(self._disk, queue_directory(self._root, topic, queue_id), self._file_size, topic, queue_id)
+
+    def create(self, topic: str, queue_id: int) -> ConsumeQueue | None:
+        """A new queue; None if its name can't be a directory: names come from the log, the log may come from a peer."""
+        if "/" in topic or "\0" in topic or topic in ("", ".", "..") or len(topic.encode()) > NAME_BYTES_MAX:
+            return None
+        if queue_id < 0:
+            return None
+        queue = self.table[topic, queue_id] = self._queue(topic, queue_id)
+        self._new_directories.add(queue.directory)
+        return queue
+
+    def take_new_directories(self) -> list[Path]:
+        """Directories whose names are to be made durable, with those above them."""
+        found: set[Path] = set()
+        for directory in self._new_directories:
+            found.update((directory, directory.parent, directory.parent.parent, self._root))
+        self._new_directories.clear()
+        return sorted(found, key=lambda path: len(path.parts))
+
+    def entries(self) -> int:
+        """Sum of all queues' ends."""
+        return sum(queue.count for queue in self.table.values())
+
+    def delete_topic(self, topic: str) -> int:
+        """Forgets a topic's queues; the log keeps its messages until they expire. How many queues there were."""
+        keys = [key for key in self.table if key[0] == topic]
+        for key in keys:
+            self.table.pop(key).destroy()
+        self._disk.remove_tree(self._root / CONSUME_QUEUE / topic)
+        return len(keys)
+
+    def destroy(self) -> None:
+        self.table.clear()
+        self._disk.remove_tree(self._root / CONSUME_QUEUE)
+
+    def write_tails(self, keys: Iterable[tuple[str, int]]) -> None:
+        for key in keys:
+            queue = self.table.get(key)
+            if queue is not None:
+                queue.write_tail()

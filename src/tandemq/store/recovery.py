@@ -1,0 +1,350 @@
+"""From files to a valid store: where the log ends, which views can be trusted, what must be dispatched again.
+
+1. Start. Our checkpoint names an offset below which log and views are durable: start there. Without it (the store was
+   last written by RocketMQ, or the file is gone) the timestamps tell, as upstream does it: the newest segment whose
+   first record is not younger than the checkpoint; after a clean exit, the end of the newest queue entry; else the
+   first segment.
+2. End. Walk and check records from the start; the first that is not whole and right ends the log.
+3. Views. Queues keep entries below the start whose last one the log confirms; the index likewise. If a queue file is
+   damaged or the entries do not add up, all views are built anew from the whole log.
+4. What lies behind the end is zeroed, durably, before anything is appended: a stale record must not line up again.
+
+After kill -9 (same boot of the machine) the page cache still has every write, and a record's head is written last:
+sizes alone are enough, checksums are compared for the last records only. After a machine crash every checksum is
+compared, and a record whose text has a sector of zeros is not whole.
+"""
+
+from collections import deque
+from dataclasses import dataclass
+from struct import Struct
+from zlib import crc32
+
+from tandemq.codec.record import (
+    CRC_MASK,
+    FIXED_SIZE_V4,
+    HEAD,
+    MAGIC_BLANK,
+    MAGIC_V1,
+    MAGIC_V2,
+    SIZE_MAGIC,
+    WHOLE_HEADS,
+    check_record,
+    store_timestamp,
+)
+from tandemq.errors import CorruptLog
+from tandemq.store.checkpoint import Checkpoint
+from tandemq.store.commit_log import CommitLog
+from tandemq.store.consume_queue import ConsumeQueue
+from tandemq.store.dispatch import Dispatcher
+from tandemq.store.key_index import KeyIndex
+from tandemq.store.queues import QueueTable
+from tandemq.store.truncation import Truncation
+
+SECTOR = 512
+LAST_RECORDS = 256
+"""After kill -9: how many records at the end have their checksum compared all the same."""
+_INT = Struct(">I")
+_SHORT = Struct(">H")
+
+
+class ViewsDamaged(Exception):
+    """A hole where there can be none: the views must be built anew."""
+
+
+@dataclass(frozen=True, slots=True)
+class Recovered:
+    """What opening found."""
+
+    clean: bool
+    scanned_from: int
+    end: int
+    durable: int
+    """Known to be on disk without another sync."""
+    dispatched_from: int
+    rebuilt: bool
+    same_boot: bool
+
+
+@dataclass(slots=True)
+class Recovery:
+    """The parts, as loaded from disk, and what is known about how the last process ended."""
+
+    log: CommitLog
+    queues: QueueTable
+    index: KeyIndex | None
+    checkpoint: Checkpoint
+    aborted: bool
+    truncation: Truncation | None
+    boot_id: bytes
+    check_crc: bool
+    read_only: bool
+
+    def run(self, dispatcher: Dispatcher) -> Recovered:
+        log = self.log
+        damaged = self.queues.load()
+        index_whole = self.index is None or self.index.load()
+        if not log.chain.bases:
+            return self._empty(dispatcher)
+        same_boot = self.checkpoint.views is not None and self.checkpoint.views.boot_id == self.boot_id
+        start, exact = self._start()
+        end = self._end(start, same_boot)
+        log.set_end(end)
+        if self.aborted and not self.read_only:
+            log.cut(end, thorough=True)
+        trusted = not damaged and index_whole and self._keep_views(start, exact, same_boot)
+        dispatched_from = self._dispatch(dispatcher, start, end, trusted)
+        return Recovered(
+            clean=not self.aborted,
+            scanned_from=start,
+            end=end,
+            durable=end if not self.aborted else min(start, end),
+            dispatched_from=dispatched_from,
+            rebuilt=dispatched_from == log.first_offset < start,
+            same_boot=same_boot,
+        )
+
+    def _empty(self, dispatcher: Dispatcher) -> Recovered:
+        if not self.read_only:
+            self.queues.destroy()
+            if self.index is not None:
+                self.index.destroy()
+        self.queues.table.clear()
+        dispatcher.position = dispatcher.index_from = 0
+        self.log.set_end(0)
+        return Recovered(not self.aborted, 0, 0, 0, 0, False, False)
+
+    # -- 1. start
+
+    def _start(self) -> tuple[int, bool]:
+        """(where to scan from: a record boundary, whether the checkpoint's counts were taken exactly there)"""
+        chain, views = self.log.chain, self.checkpoint.views
+        limit = self.truncation.offset if self.truncation is not None else None
+        if views is not None and views.offset >= chain.first_offset:
+            if limit is not None and limit < views.offset:
+                return self._boundary_below(limit), False
+            if views.offset > chain.end:
+                raise CorruptLog(
+                    f"{chain.path(chain.end)} is missing: the checkpoint says the log was durable up to "
+                    f"{views.offset}, the files end at {chain.end}; bring the file back, or delete the checkpoint file "
+                    "if these messages may be lost"
+                )
+            return views.offset, True
+        if not self.aborted and limit is None:
+            return max(chain.first_offset, self._queues_end()), False
+        return self._by_time(), False
+
+    def _boundary_below(self, offset: int) -> int:
+        """The first record of the segment that holds `offset`."""
+        chain = self.log.chain
+        return min(max(offset - offset % chain.segment_size, chain.first_offset), chain.bases[-1])
+
+    def _queues_end(self) -> int:
+        """End of the newest record that any queue points to."""
+        end = 0
+        for queue in self.queues.table.values():
+            if queue.count > queue.first:
+                physical_offset, size, _ = queue.entry(queue.count - 1)
+                if physical_offset + size <= self.log.chain.end:
+                    end = max(end, physical_offset + size)
+        return end
+
+    def _by_time(self) -> int:
+        chain, limit = self.log.chain, self.checkpoint.time_limit
+        for base in reversed(chain.bases):
+            view = chain.segment(base).view
+            if check_record(view, 0, len(view), crc=False) is None:
+                stored_at = store_timestamp(view, 0, HEAD.unpack_from(view, 0)[7])
+                if 0 < stored_at <= limit:
+                    return base
+        return chain.first_offset
+
+    # -- 2. end
+
+    def _end(self, start: int, same_boot: bool) -> int:
+        """The first offset at or after `start` that is no whole, right record."""
+        chain = self.log.chain
+        crc = self.check_crc and self.aborted and not same_boot
+        last: deque[int] = deque(maxlen=LAST_RECORDS)
+        position = start
+        while position < chain.end:
+            base = chain.base_of(position)
+            view = chain.segment(base).view
+            stopped = scan_segment(view, base, position - base, crc, last)
+            position = base + stopped
+            if stopped < chain.segment_size:
+                break
+        if self.aborted and not crc:
+            for offset in last:
+                base = chain.base_of(offset)
+                view = chain.segment(base).view
+                if check_record(view, offset - base, len(view)) is not None:
+                    return offset
+        return position
+
+    # -- 3. views
+
+    def _keep_views(self, start: int, exact: bool, same_boot: bool) -> bool:
+        """Takes back what is not known to be durable; False if the rest does not add up."""
+        views = self.checkpoint.views
+        for queue in self.queues.table.values():
+            before = queue.count
+            queue.keep_below(start, self._confirmed)
+            if before > queue.count and not self.read_only:
+                queue.clear_range(queue.count, before)
+        if exact and views is not None and self.queues.entries() != views.queue_entries:
+            return False
+        return self.index is None or self.read_only or self._keep_index(start, same_boot)
+
+    def _confirmed(self, physical_offset: int, size: int, queue_offset: int) -> bool:
+        """Whether the log has, at this place, a record of this size and queue offset (or had it: deleted history)."""
+        chain = self.log.chain
+        if physical_offset < chain.first_offset:
+            return True
+        if physical_offset + size > chain.end:
+            return False
+        base = chain.base_of(physical_offset)
+        view = chain.segment(base).view
+        at = physical_offset - base
+        if at + size > len(view) or size < FIXED_SIZE_V4:
+            return False
+        head = HEAD.unpack_from(view, at)
+        return (head[0], head[5], head[6]) == (size, queue_offset, physical_offset)
+
+    def _keep_index(self, start: int, same_boot: bool) -> bool:
+        index, views = self.index, self.checkpoint.views
+        assert index is not None
+        if views is None:
+            if self.aborted:
+                for name in reversed(index.names.copy()):
+                    if index.file(name).end_timestamp > self.checkpoint.index_timestamp:
+                        index.drop_from(name)
+            return True
+        if views.index_name and views.index_name not in index.names:
+            return False
+        if self.aborted and not same_boot:
+            index.drop_newer_than(views.index_name)
+            if views.index_name:
+                index.file(views.index_name).rebuild_slots(max(1, views.index_count))
+                index.dirty.add(index.directory / views.index_name)
+        if self.aborted or self.truncation is not None:
+            index.cut(start)
+        return True
+
+    # -- 4. dispatch again
+
+    def _dispatch(self, dispatcher: Dispatcher, start: int, end: int, trusted: bool) -> int:
+        first = self.log.first_offset
+        if trusted:
+            begin = start
+            if self.index is not None and self.checkpoint.views is None and not self.read_only:
+                begin = min(start, max(first, self.index.end_physical + 1 if self.index.names else first))
+            try:
+                return self._dispatch_from(dispatcher, begin, start, end)
+            except ViewsDamaged:
+                pass
+        self.queues.table.clear()
+        if not self.read_only:
+            self.queues.destroy()
+            if self.index is not None:
+                self.index.destroy()
+        return self._dispatch_from(dispatcher, first, first, end)
+
+    def _dispatch_from(self, dispatcher: Dispatcher, begin: int, start: int, end: int) -> int:
+        first = self.log.first_offset
+
+        def on_gap(queue: ConsumeQueue, queue_offset: int) -> None:
+            if start > first:
+                raise ViewsDamaged(f"{queue.topic}-{queue.queue_id} has {queue.count} entries, expected {queue_offset}")
+
+        dispatcher.index_from = begin
+        dispatcher.position = self._boundary_at_or_below(begin)
+        dispatcher.on_gap = on_gap
+        try:
+            while dispatcher.position < end:
+                before = dispatcher.position
+                touched = dispatcher.run(end, 1 << 26)
+                if not self.read_only:
+                    self.queues.write_tails(touched)
+                if dispatcher.position == before:
+                    break
+        finally:
+            dispatcher.on_gap = None
+        return begin
+
+    def _boundary_at_or_below(self, offset: int) -> int:
+        """A record boundary: `offset` itself if the log says so there, else the start of its segment."""
+        chain = self.log.chain
+        if offset >= self.log.appended:
+            return self.log.appended
+        base = chain.base_of(offset)
+        view = chain.segment(base).view
+        at = offset - base
+        if at + FIXED_SIZE_V4 <= len(view) and HEAD.unpack_from(view, at)[6] == offset:
+            return offset
+        return base
+
+
+def scan_segment(view: memoryview, base: int, at: int, crc: bool, last: deque[int]) -> int:
+    """Walks whole records from `at`; where it stopped: the segment's size behind its blank.
+
+    Flat on purpose: this loop is what opening a store after a crash takes its time from.
+    """
+    head_of, int_of, short_of, heads = HEAD.unpack_from, _INT.unpack_from, _SHORT.unpack_from, WHOLE_HEADS
+    size_of_segment = len(view)
+    last_at = size_of_segment - FIXED_SIZE_V4
+    remember = last.append
+    while at <= last_at:
+        size, magic, stored_crc, _, _, _, physical_offset, sys_flag = head_of(view, at)
+        end = at + size
+        if physical_offset != base + at or end > size_of_segment or size < FIXED_SIZE_V4:
+            break
+        body_at = at + heads[(sys_flag >> 4) & 3].size
+        if body_at > end:
+            return at
+        topic_at = body_at + int_of(view, body_at - 4)[0]
+        if magic == MAGIC_V1:
+            if topic_at >= end:
+                return at
+            properties_at = topic_at + 3 + view[topic_at]
+        elif magic == MAGIC_V2:
+            if topic_at + 2 > end:
+                return at
+            properties_at = topic_at + 4 + short_of(view, topic_at)[0]
+        else:
+            break
+        if properties_at > end or properties_at + short_of(view, properties_at - 2)[0] != end:
+            return at
+        if crc:
+            if topic_at > body_at and crc32(view[body_at:topic_at]) & CRC_MASK != stored_crc:
+                return at
+            if has_lost_sector(view, topic_at, properties_at, end):
+                return at
+        remember(base + at)
+        at = end
+    if at + 8 <= size_of_segment:
+        size, magic = SIZE_MAGIC.unpack_from(view, at)
+        if magic == MAGIC_BLANK and at + size == size_of_segment:
+            return size_of_segment
+    return at
+
+
+def has_lost_sector(view: memoryview, topic_at: int, properties_at: int, end: int) -> bool:
+    """Whether topic and properties, which no checksum covers, look as if a sector of them never reached the disk.
+
+    Never-written sectors are zeros. A topic has no zeros; properties may (a user's value), but they do not end in one
+    and have no sector full of them.
+    """
+    text = view[topic_at:end].tobytes()
+    if text.find(b"\0", 2, properties_at - topic_at - 2) >= 0:
+        return True
+    if end == properties_at or b"\0" not in text[properties_at - topic_at :]:
+        return False
+    if text[-1] == 0:
+        return True
+    start = properties_at
+    while start < end:
+        stop = min(end, start + SECTOR - start % SECTOR)
+        if not view[start:stop].tobytes().strip(b"\0"):
+            return True
+        start = stop
+    return False

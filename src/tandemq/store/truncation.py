@@ -1,0 +1,46 @@
+"""The intent file of a truncation: written first, removed last, so that a crash in between is finished on the next
+open.
+
+    magic 8 | offset 8 | reset 4 | CRC-32 4
+
+`offset` is where the log shall end; with `reset` the whole log goes and an empty one starts there.
+"""
+
+from dataclasses import dataclass
+from pathlib import Path
+from struct import Struct
+from zlib import crc32
+
+from tandemq.store.disk import Disk
+from tandemq.store.layout import TRUNCATION
+
+_INTENT = Struct(">8sqi")
+_MAGIC = b"TandemQT"
+
+
+@dataclass(frozen=True, slots=True)
+class Truncation:
+    offset: int
+    reset: bool = False
+
+
+def announce(disk: Disk, root: Path, truncation: Truncation) -> None:
+    data = _INTENT.pack(_MAGIC, truncation.offset, int(truncation.reset))
+    disk.replace_file(root / TRUNCATION, data + crc32(data).to_bytes(4, "big"))
+
+
+def pending(disk: Disk, root: Path) -> Truncation | None:
+    """What was announced and not finished. A damaged file never got as far as being announced: replace is atomic."""
+    path = root / TRUNCATION
+    if disk.file_size(path) != _INTENT.size + 4:
+        return None
+    data = disk.read_file(path)
+    magic, offset, reset = _INTENT.unpack_from(data)
+    if magic != _MAGIC or crc32(data[: _INTENT.size]).to_bytes(4, "big") != data[_INTENT.size :]:
+        return None
+    return Truncation(offset, bool(reset))
+
+
+def finish(disk: Disk, root: Path) -> None:
+    disk.remove(root / TRUNCATION)
+    disk.sync_directory(root)

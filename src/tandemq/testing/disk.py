@@ -1,0 +1,281 @@
+"""Disks for tests: in memory, and one that forgets what was not flushed.
+
+Faults injected here, each a thing that real disks do and the store must survive:
+- power cut: of what was written since the last sync of a file every 512-byte sector independently stays, is lost, or is
+  torn at any byte; of directory changes since the last directory sync only a prefix stays;
+- power cut at a chosen operation (`crash_at`), to enumerate every step of a procedure;
+- fdatasync fails (`sync_error`); the disk is full (`capacity`).
+"""
+
+import errno
+from pathlib import Path
+from random import Random
+
+from tandemq.errors import DiskFull, StoreError, StoreLocked
+
+SECTOR = 512
+
+
+class PowerCut(BaseException):
+    """The machine stopped here. Not an Exception: nothing in the store may catch it."""
+
+
+class _File:
+    __slots__ = ("data", "durable", "reserved", "synced_size")
+
+    def __init__(self, size: int) -> None:
+        self.data = bytearray(size)
+        self.durable = bytes(size)
+        self.reserved = 0
+
+
+class MemorySegment:
+    def __init__(self, disk: "MemoryDisk", path: Path, file: _File, writable: bool) -> None:
+        self._disk, self._path, self._file = disk, path, file
+        self.size = len(file.data)
+        self.view = memoryview(file.data) if writable else memoryview(file.data).toreadonly()
+
+    def reserve(self, stop: int) -> int:
+        self._disk.charge(self._file, stop, self._path)
+        return stop
+
+    def sync(self) -> None:
+        self._disk.sync_file(self._path)
+
+    def fileno(self) -> int:
+        raise StoreError(f"{self._path} is in memory: it has no file descriptor")
+
+    def close(self) -> None:
+        pass
+
+
+class _MemoryLock:
+    def __init__(self, disk: "MemoryDisk", path: Path) -> None:
+        self._disk, self._path = disk, path
+
+    def release(self) -> None:
+        self._disk.locked.discard(self._path)
+
+
+class MemoryDisk:
+    """Files in a dict. Every call counts as one operation, at which a subclass may cut the power."""
+
+    def __init__(self, *, capacity: int | None = None) -> None:
+        self.files: dict[Path, _File] = {}
+        self.directories: set[Path] = set()
+        self.locked: set[Path] = set()
+        self.capacity = capacity
+        """Bytes that may be reserved or written; None for no limit. Raise it to give space back."""
+        self.sync_error: OSError | None = None
+        """Raised by every sync while it is set."""
+        self.sync_count = 0
+        self.boot = 0
+
+    # -- hooks of CrashableDisk
+
+    def step(self, what: str, path: Path) -> None:
+        """Called before every operation."""
+
+    def named(self, directory: Path, name: Path, file: _File | None) -> None:
+        """Called after a name appeared (file) or went (None)."""
+
+    # -- Disk
+
+    def create_segment(self, path: Path, size: int) -> MemorySegment:
+        self.create_file(path, size)
+        return MemorySegment(self, path, self.files[path], True)
+
+    def open_segment(self, path: Path, *, writable: bool) -> MemorySegment:
+        return MemorySegment(self, path, self._file(path), writable)
+
+    def create_file(self, path: Path, size: int) -> None:
+        self.step("create", path)
+        if path.parent not in self.directories:
+            raise StoreError(f"{path}: no such directory")
+        file = self.files.get(path)
+        if file is None:
+            file = self.files[path] = _File(size)
+            self.named(path.parent, path, file)
+        elif len(file.data) != size:
+            file.data = (file.data + bytearray(size))[:size]
+
+    def read_at(self, path: Path, position: int, size: int) -> bytes:
+        return bytes(memoryview(self._file(path).data)[position : position + size])
+
+    def write_at(self, path: Path, position: int, data: bytes | bytearray | memoryview) -> None:
+        self.step("write", path)
+        file = self._file(path)
+        self.charge(file, position + len(data), path)
+        if position + len(data) > len(file.data):
+            file.data = file.data + bytearray(position + len(data) - len(file.data))
+        memoryview(file.data)[position : position + len(data)] = data
+
+    def sync_file(self, path: Path) -> None:
+        self.step("sync", path)
+        if self.sync_error is not None:
+            raise self.sync_error
+        self.sync_count += 1
+        file = self.files.get(path)
+        if file is not None:
+            file.durable = bytes(file.data)
+
+    def read_file(self, path: Path) -> bytes:
+        return bytes(self._file(path).data)
+
+    def replace_file(self, path: Path, data: bytes) -> None:
+        beside = path.with_name(path.name + ".tmp")
+        self.remove(beside)
+        self.create_file(beside, 0)
+        self.write_at(beside, 0, data)
+        self.sync_file(beside)
+        self.rename(beside, path)
+        self.sync_directory(path.parent)
+
+    def remove(self, path: Path) -> None:
+        if path in self.files:
+            self.step("remove", path)
+            del self.files[path]
+            self.named(path.parent, path, None)
+
+    def remove_tree(self, path: Path) -> None:
+        for known in [known for known in self.files if path in known.parents]:
+            self.remove(known)
+        self.directories = {known for known in self.directories if known != path and path not in known.parents}
+
+    def rename(self, old: Path, new: Path) -> None:
+        self.step("rename", new)
+        file = self.files.pop(old)
+        self.files[new] = file
+        self.named(old.parent, new, file)
+        self.named(old.parent, old, None)
+
+    def list(self, path: Path) -> list[str]:
+        depth = len(path.parts)
+        names = {known.parts[depth] for known in self.files if path in known.parents}
+        names |= {known.parts[depth] for known in self.directories if path in known.parents}
+        return sorted(names)
+
+    def file_size(self, path: Path) -> int | None:
+        file = self.files.get(path)
+        return None if file is None else len(file.data)
+
+    def make_directory(self, path: Path) -> None:
+        self.directories.update((path, *path.parents))
+
+    def sync_directory(self, path: Path) -> None:
+        self.step("sync directory", path)
+
+    def usage(self, path: Path) -> tuple[int, int]:
+        used = sum(max(file.reserved, 0) for file in self.files.values())
+        return used, self.capacity if self.capacity is not None else 1 << 40
+
+    def lock(self, path: Path) -> _MemoryLock:
+        if path in self.locked:
+            raise StoreLocked(f"{path} is locked: another process has this store open")
+        self.locked.add(path)
+        return _MemoryLock(self, path)
+
+    def boot_id(self) -> bytes:
+        return self.boot.to_bytes(16, "big")
+
+    def close(self) -> None:
+        pass
+
+    def charge(self, file: _File, stop: int, path: Path) -> None:
+        """Takes room up to `stop` bytes of a file, or raises DiskFull."""
+        if stop <= file.reserved:
+            return
+        used, total = self.usage(path)
+        if self.capacity is not None and used + stop - file.reserved > total:
+            raise DiskFull(f"no room for {path}: {used} of {total} bytes are used")
+        file.reserved = stop
+
+    def _file(self, path: Path) -> _File:
+        try:
+            return self.files[path]
+        except KeyError:
+            raise FileNotFoundError(errno.ENOENT, "no such file", str(path)) from None
+
+
+class CrashableDisk(MemoryDisk):
+    """A MemoryDisk whose power can be cut; `after_crash` is the disk the next process finds."""
+
+    def __init__(self, *, capacity: int | None = None, crash_at: int | None = None) -> None:
+        super().__init__(capacity=capacity)
+        self.crash_at = crash_at
+        self.steps: list[str] = []
+        self._durable_names: dict[Path, _File] = {}
+        self._pending_names: list[tuple[Path, Path, _File | None]] = []
+
+    def step(self, what: str, path: Path) -> None:
+        if self.crash_at is not None and len(self.steps) >= self.crash_at:
+            raise PowerCut(f"before {what} {path.name}")
+        self.steps.append(f"{what} {path.name}")
+
+    def named(self, directory: Path, name: Path, file: _File | None) -> None:
+        self._pending_names.append((directory, name, file))
+
+    def sync_directory(self, path: Path) -> None:
+        super().sync_directory(path)
+        rest = []
+        for directory, name, file in self._pending_names:
+            if directory == path:
+                self._settle(name, file)
+            else:
+                rest.append((directory, name, file))
+        self._pending_names = rest
+
+    def _settle(self, name: Path, file: _File | None) -> None:
+        if file is None:
+            self._durable_names.pop(name, None)
+        else:
+            self._durable_names[name] = file
+
+    def after_crash(self, random: Random | None = None, *, keep_all: bool = False) -> "CrashableDisk":
+        """What survives. Without `random`: only what was synced, or, with keep_all, everything (kill -9)."""
+        pending = self._pending_names
+        if keep_all:
+            kept = len(pending)
+        else:
+            kept = random.randrange(len(pending) + 1) if random is not None else 0
+        names = dict(self._durable_names)
+        for _, name, file in pending[:kept]:
+            if file is None:
+                names.pop(name, None)
+            else:
+                names[name] = file
+        found = CrashableDisk(capacity=self.capacity)
+        found.directories = set(self.directories)
+        found.boot = self.boot if keep_all else self.boot + 1
+        for name, file in names.items():
+            copy = found.files[name] = _File(0)
+            copy.data = bytearray(file.data) if keep_all else _survivor(file, random)
+            copy.durable = bytes(copy.data)
+            copy.reserved = file.reserved
+            found._durable_names[name] = copy
+        return found
+
+
+def _survivor(file: _File, random: Random | None) -> bytearray:
+    """Content after the cut: durable bytes, plus what happened to reach the disk of the rest."""
+    size = len(file.data)
+    result = bytearray(file.durable[:size].ljust(size, b"\0"))
+    if random is None:
+        return result
+    mode = random.randrange(4)
+    if mode == 0:
+        return result
+    if mode == 1:  # everything reached the disk, torn at one byte: a plain prefix
+        stop = random.randrange(size + 1)
+        result[:stop] = file.data[:stop]
+        return result
+    for start in range(0, size, SECTOR):  # out of order
+        fresh = file.data[start : start + SECTOR]
+        if fresh != result[start : start + SECTOR] and random.random() < 0.5:
+            result[start : start + len(fresh)] = fresh
+    if mode == 3:  # and one sector torn at any byte
+        start = random.randrange(max(1, size // SECTOR)) * SECTOR
+        stop = start + random.randrange(SECTOR)
+        result[start:stop] = file.data[start:stop]
+        result = result[:size]
+    return result
