@@ -1,0 +1,225 @@
+"""Pure planning: from options, queue ranges and stored offsets to what is read. No Spark, no network, no files.
+
+A stream offset is a plain dict:
+
+    {"v": 1, "q": {"broker/topic/0": next_offset, ...}, "initial": true?, "from": {"broker/topic/0": start, ...}?}
+
+`q` holds the next offset of every queue. Spark asks for the initial offset twice and again when batch 0 is replayed, and
+stores it nowhere, so a moving "latest" would lose messages: the end offset of a batch therefore carries, in `from`, where
+each queue begins that the start offset does not settle (all of them for an initial offset; new queues later).
+"""
+
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any, NamedTuple
+
+from tandemq.errors import ConfigError, TandemError
+from tandemq.model.topic import QueueRef
+from tandemq.spark.options import EARLIEST, EARLIEST_NUMBER, LATEST, LATEST_NUMBER, Missing, SelectOptions, offsets_of
+
+VERSION = 1
+
+Offsets = dict[QueueRef, int]
+
+
+class Range(NamedTuple):
+    """What a queue holds: offsets [first, next)."""
+
+    first: int
+    next: int
+
+
+Ranges = Mapping[QueueRef, Range]
+
+
+class Slice(NamedTuple):
+    """A piece of one queue: offsets [start, stop)."""
+
+    queue: QueueRef
+    start: int
+    stop: int
+
+    @property
+    def count(self) -> int:
+        return self.stop - self.start
+
+
+class DataLost(TandemError):
+    """Messages were deleted before they were read."""
+
+
+def key_of(queue: QueueRef) -> str:
+    return f"{queue.broker_name}/{queue.topic}/{queue.queue_id}"
+
+
+def queue_of(key: str) -> QueueRef:
+    broker, topic, queue_id = key.rsplit("/", 2)
+    return QueueRef(topic, broker, int(queue_id))
+
+
+def to_json(offsets: Mapping[QueueRef, int], **extra: Any) -> dict[str, Any]:
+    return {"v": VERSION, "q": {key_of(queue): offset for queue, offset in sorted(offsets.items())}, **extra}
+
+
+def from_json(stored: Mapping[str, Any], member: str = "q") -> Offsets:
+    if stored.get("v") != VERSION:
+        raise ConfigError(
+            f"the checkpoint's offset has version {stored.get('v')!r}, this release reads {VERSION}: {dict(stored)!r}"
+        )
+    return {queue_of(key): int(offset) for key, offset in stored.get(member, {}).items()}
+
+
+# -- where to begin and end ----------------------------------------------------------------------------------------------
+
+AtTime = Callable[[Mapping[QueueRef, int]], Mapping[QueueRef, int]]
+"""queue -> time (ms) to queue -> offset of the first message stored at or after it."""
+
+
+def starting(options: SelectOptions, ranges: Ranges, at_time: AtTime, default: str) -> Offsets:
+    """First offsets to read, by startingOffsets, startingTimestamp or startingOffsetsByTimestamp."""
+    times = _starting_times(options, ranges)
+    if times is None:
+        return _specific(options.starting_offsets or default, "startingOffsets", ranges, EARLIEST)
+    found = at_time(times)
+    strict = options.starting_offsets_by_timestamp_strategy is Missing.ERROR
+    for queue, time in times.items():
+        if strict and found[queue] >= ranges[queue].next:
+            raise ConfigError(f"{key_of(queue)} has no message stored at or after {time}; see startingOffsetsByTimestampStrategy")
+    return {queue: found[queue] if queue in found else bounds.first for queue, bounds in ranges.items()}
+
+
+def _starting_times(options: SelectOptions, ranges: Ranges) -> dict[QueueRef, int] | None:
+    if options.starting_offsets_by_timestamp:
+        given = offsets_of(options.starting_offsets_by_timestamp, "startingOffsetsByTimestamp", negatives=False)
+        assert isinstance(given, dict)
+        return dict(_by_queue(given, "startingOffsetsByTimestamp", ranges))
+    if options.starting_timestamp >= 0:
+        return dict.fromkeys(ranges, options.starting_timestamp)
+    return None
+
+
+def ending(options: SelectOptions, ranges: Ranges, at_time: AtTime) -> Offsets:
+    """Offsets where a batch read stops."""
+    if options.ending_timestamp >= 0:
+        return dict(at_time(dict.fromkeys(ranges, options.ending_timestamp)))
+    return _specific(options.ending_offsets, "endingOffsets", ranges, LATEST)
+
+
+def _specific(text: str, name: str, ranges: Ranges, unnamed: str) -> Offsets:
+    """Offsets from earliest, latest or JSON; queues that the JSON does not name get `unnamed`."""
+    given = offsets_of(text, name)
+    if isinstance(given, str):
+        return {queue: _resolved(given, bounds) for queue, bounds in ranges.items()}
+    offsets = {queue: _resolved(unnamed, bounds) for queue, bounds in ranges.items()}
+    for queue, offset in _by_queue(given, name, ranges):
+        number = {EARLIEST_NUMBER: EARLIEST, LATEST_NUMBER: LATEST}.get(offset)
+        offsets[queue] = offset if number is None else _resolved(number, ranges[queue])
+    return offsets
+
+
+def _resolved(word: str, bounds: Range) -> int:
+    return bounds.first if word == EARLIEST else bounds.next
+
+
+def _by_queue(
+    given: Mapping[str, Mapping[int, int]], name: str, ranges: Ranges
+) -> Iterable[tuple[QueueRef, int]]:
+    """JSON by topic or broker/topic, matched to queues; a name that matches none is an error."""
+    for topic, by_id in given.items():
+        for queue_id, value in by_id.items():
+            hits = [
+                queue
+                for queue in ranges
+                if queue.queue_id == queue_id and topic in (queue.topic, f"{queue.broker_name}/{queue.topic}")
+            ]
+            if not hits:
+                known = ", ".join(sorted(key_of(queue) for queue in ranges)[:12])
+                raise ConfigError(f"{name}: there is no queue {queue_id} of {topic!r}; there are {known or 'none'}")
+            yield from ((queue, value) for queue in hits)
+
+
+def checked_starts(starts: Offsets, ranges: Ranges, fail: bool) -> tuple[Offsets, list[str]]:
+    """Starts that still exist, and a sentence per queue whose messages are gone; DataLost if that is not accepted."""
+    result, lost = {}, []
+    for queue, start in starts.items():
+        bounds = ranges.get(queue)
+        if bounds is not None and start < bounds.first:
+            lost.append(f"{key_of(queue)}: offsets {start} to {bounds.first - 1} were deleted before they were read")
+            start = bounds.first
+        result[queue] = start
+    if lost and fail:
+        raise DataLost("; ".join(lost) + " (failOnDataLoss=false reads on from the first message left)")
+    return result, lost
+
+
+def slices_of(starts: Offsets, stops: Offsets) -> list[Slice]:
+    """What lies between two offsets, queue by queue."""
+    return [
+        Slice(queue, starts.get(queue, stop), stop)
+        for queue, stop in sorted(stops.items())
+        if starts.get(queue, stop) < stop
+    ]
+
+
+# -- how much in one micro-batch -------------------------------------------------------------------------------------------
+
+
+def limited(starts: Offsets, stops: Offsets, count_max: int) -> Offsets:
+    """Stops lowered so that at most `count_max` messages are read, shared in proportion to what each queue has.
+
+    Every queue with something to read gets at least one message as long as the limit allows, so none starves.
+    """
+    waiting = {queue: stop - starts[queue] for queue, stop in stops.items() if stop > starts[queue]}
+    total = sum(waiting.values())
+    if total <= count_max:
+        return dict(stops)
+    shares = {queue: waiting[queue] * count_max // total for queue in sorted(waiting)}
+    left = count_max - sum(shares.values())
+    # Largest remainder first; queues that got nothing come before all others.
+    order = sorted(shares, key=lambda q: (shares[q] > 0, -(waiting[q] * count_max % total), q))
+    for queue in order[:left]:
+        shares[queue] += 1
+    return {queue: starts[queue] + shares[queue] if queue in shares else stop for queue, stop in stops.items()}
+
+
+def limited_bytes(starts: Offsets, stops: Offsets, size_max: int, size_of: Mapping[QueueRef, float]) -> Offsets:
+    """Stops lowered to about `size_max` bytes, given the mean record size of each queue; at least one message."""
+    total = sum((stop - starts[queue]) * size_of.get(queue, 0.0) for queue, stop in stops.items())
+    if total <= size_max:
+        return dict(stops)
+    count = sum(stop - starts[queue] for queue, stop in stops.items())
+    return limited(starts, stops, max(1, int(count * size_max / total)))
+
+
+# -- tasks ---------------------------------------------------------------------------------------------------------------
+
+
+def tasks_of(slices: list[Slice], *, tasks_min: int = 0, count_max: int = 0, count_min: int = 0) -> list[list[Slice]]:
+    """Slices grouped into tasks: large ones are split, small ones share.
+
+    `count_max`: no task reads more; `tasks_min`: at least so many tasks if there are enough messages; `count_min`: a task
+    takes further slices until it has so many messages (never beyond count_max, never below tasks_min tasks).
+    """
+    total = sum(piece.count for piece in slices)
+    if not total:
+        return []
+    size_max = count_max or total
+    if tasks_min:
+        size_max = min(size_max, max(1, -(-total // tasks_min)))
+    pieces = [part for piece in slices for part in _parts(piece, size_max)]
+    together = min(count_min, size_max) if count_min else 0
+    tasks: list[list[Slice]] = []
+    size = 0
+    for piece in pieces:
+        if tasks and size + piece.count <= together:
+            tasks[-1].append(piece)
+            size += piece.count
+        else:
+            tasks.append([piece])
+            size = piece.count
+    return tasks
+
+
+def _parts(piece: Slice, count_max: int) -> list[Slice]:
+    parts = -(-piece.count // count_max)
+    edges = [piece.start + piece.count * i // parts for i in range(parts + 1)]
+    return [Slice(piece.queue, a, b) for a, b in zip(edges, edges[1:], strict=False)]
