@@ -14,7 +14,8 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from tandemq.cli.upstream_keys import IGNORED
-from tandemq.errors import ConfigError
+from tandemq.codec.properties import parse_properties
+from tandemq.errors import ConfigError, MalformedBody
 from tandemq.settings import Setting, parse_text, settings_of
 
 FILE_SIZE_MAX = 4 * 1024 * 1024
@@ -139,7 +140,12 @@ def read_file(path: Path) -> list[Entry]:
         text = data.decode("utf-8")
     except UnicodeDecodeError:
         text = data.decode("latin-1")  # what java.util.Properties reads
-    return parse_toml(text, path.name) if path.suffix == ".toml" else parse_properties(text, path.name)
+    if path.suffix == ".toml":
+        return parse_toml(text, path.name)
+    try:
+        return [Entry(key, value, f"{path.name}:{number}") for number, key, value in parse_properties(text)]
+    except MalformedBody as error:
+        raise ConfigError(f"{path.name}: {error}") from None
 
 
 def parse_toml(text: str, name: str) -> list[Entry]:
@@ -161,73 +167,3 @@ def _toml_entries(table: Mapping[str, Any], name: str, depth: int) -> Iterable[E
             yield Entry(key, str(value), name)
         else:
             raise ConfigError(f"{name}: {key}: text, a number or true/false expected, got {type(value).__name__}")
-
-
-def parse_properties(text: str, name: str) -> list[Entry]:
-    """The entries of a property file, in order; a key written twice counts with its last value."""
-    entries = []
-    for number, line in _logical_lines(text):
-        key, value = _split(line)
-        try:
-            entries.append(Entry(_unescape(key), _unescape(value), f"{name}:{number}"))
-        except ValueError:
-            raise ConfigError(f"{name}:{number}: \\u must be followed by four hex digits") from None
-    return entries
-
-
-def _logical_lines(text: str) -> Iterable[tuple[int, str]]:
-    """(number of its first line, text) of every line with content; a line that ends in a single \\ continues."""
-    pending: list[str] = []
-    start = 0
-    for number, raw in enumerate(text.splitlines(), 1):
-        line = raw.lstrip(" \t\f")
-        if not pending:
-            if not line or line[0] in "#!":
-                continue
-            start = number
-        trailing = len(line) - len(line.rstrip("\\"))
-        if trailing % 2:
-            pending.append(line[:-1])
-            continue
-        yield start, "".join((*pending, line))
-        pending.clear()
-    if pending:
-        yield start, "".join(pending)
-
-
-def _split(line: str) -> tuple[str, str]:
-    """Key and value: the key ends at the first unescaped =, : or blank."""
-    position = 0
-    while position < len(line) and line[position] not in "=: \t\f":
-        position += 2 if line[position] == "\\" else 1
-    rest = line[position:].lstrip(" \t\f")
-    if rest[:1] in ("=", ":"):
-        rest = rest[1:].lstrip(" \t\f")
-    return line[:position], rest
-
-
-_ESCAPES = {"t": "\t", "n": "\n", "r": "\r", "f": "\f"}
-
-
-def _unescape(text: str) -> str:
-    if "\\" not in text:
-        return text
-    found = []
-    position = 0
-    while position < len(text):
-        character = text[position]
-        position += 1
-        if character != "\\" or position >= len(text):
-            found.append(character)
-            continue
-        escaped = text[position]
-        position += 1
-        if escaped == "u":
-            digits = text[position : position + 4]
-            if len(digits) < 4:
-                raise ValueError(digits)
-            found.append(chr(int(digits, 16)))
-            position += 4
-        else:
-            found.append(_ESCAPES.get(escaped, escaped))
-    return "".join(found)

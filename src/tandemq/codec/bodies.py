@@ -283,7 +283,7 @@ def broker_group_json(group: BrokerGroup) -> dict[str, Any]:
         "brokerAddrs": dict(sorted(group.addresses.items())),
         "brokerName": group.name,
         "cluster": group.cluster,
-        "enableActingMaster": False,
+        "enableActingMaster": group.acting_master,
     }
 
 
@@ -294,6 +294,7 @@ def broker_group_of(value: Any) -> BrokerGroup:
         cluster=text_of(found, "cluster"),
         name=text_of(found, "brokerName"),
         addresses={broker_id: str(address) for broker_id, address in addresses.items()},
+        acting_master=bool_of(found, "enableActingMaster"),
     )
 
 

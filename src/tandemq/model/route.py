@@ -14,6 +14,8 @@ class BrokerGroup:
     name: str
     addresses: Mapping[int, str]
     """broker id -> "ip:port" """
+    acting_master: bool = False
+    """Upstream 5.x slaves of this group may stand in for a lost master (enableSlaveActingMaster)."""
 
     @property
     def master(self) -> str | None:

@@ -1,0 +1,39 @@
+"""Typed reading of a request's ext fields. A missing or unreadable field raises MalformedBody with its name.
+
+Java answers such requests with SYSTEM_ERROR and an exception's text; a sentence helps more.
+"""
+
+from collections.abc import Mapping
+
+from tandemq.errors import MalformedBody
+
+Ext = Mapping[str, str]
+
+
+def text(ext: Ext, name: str, default: str | None = None) -> str:
+    """The field, or `default`; without a default it must be there and not blank."""
+    value = ext.get(name)
+    if value:
+        return value
+    if default is None:
+        raise MalformedBody(f"the request has no {name}")
+    return default
+
+
+def number(ext: Ext, name: str, default: int | None = None) -> int:
+    """A whole number."""
+    value = ext.get(name)
+    if value in (None, ""):
+        if default is None:
+            raise MalformedBody(f"the request has no {name}")
+        return default
+    try:
+        return int(value)
+    except ValueError:
+        raise MalformedBody(f"{name}={str(value)[:40]!r}: a whole number was expected") from None
+
+
+def boolean(ext: Ext, name: str, default: bool = False) -> bool:
+    """`true` in any case, or `1` as C++ sends it."""
+    value = ext.get(name)
+    return default if value in (None, "") else str(value).lower() in ("true", "1")

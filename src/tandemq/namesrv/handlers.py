@@ -1,0 +1,285 @@
+"""Request codes to the route table: RocketMQ's DefaultRequestProcessor and ClientRequestProcessor."""
+
+import logging
+from collections.abc import Callable, Mapping
+
+from tandemq.clock import Clock
+from tandemq.codec import bodies, fastjson
+from tandemq.codec.codes import RequestCode, ResponseCode
+from tandemq.codec.command import Command, encode_response
+from tandemq.codec.ext_fields import boolean, number, text
+from tandemq.codec.properties import properties_of, properties_text
+from tandemq.codec.register import body_crc, decode_registration
+from tandemq.errors import ConfigError, ReplyError
+from tandemq.namesrv.config import NamesrvConfig
+from tandemq.namesrv.kv_config import ORDER_TOPIC_CONFIG, KvConfig
+from tandemq.namesrv.routes import Registering, RouteTable
+from tandemq.remoting.connection import Connection
+from tandemq.remoting.dispatch import Handler
+from tandemq.settings import overridden, settings_of
+
+log = logging.getLogger("tandemq.namesrv")
+
+STANDARD_JSON_SINCE = 401
+"""V4_9_4: clients from this version on get quoted broker ids; Go <= 2.1.1 and others need them unquoted."""
+
+ROUTE_CACHE_MAX = 8192
+"""Encoded routes kept; enough for every topic of most clusters in both forms."""
+
+_FAQ = "See https://rocketmq.apache.org/docs/bestPractice/06FAQ for further details."
+
+Reply = bytes
+
+
+class NamesrvHandlers:
+    """Owns nothing but the cache of encoded routes; the tables are given."""
+
+    def __init__(self, config: NamesrvConfig, routes: RouteTable, kv: KvConfig, clock: Clock) -> None:
+        self.config = config
+        """Replaced as a whole by UPDATE_NAMESRV_CONFIG."""
+        self.routes = routes
+        self.kv = kv
+        self._clock = clock
+        self._cache: dict[tuple[str, bool], bytes] = {}
+        self._cached_revision = -1
+        self.on_change: Callable[[], None] = lambda: None
+        """Told after every change of who is alive: the next expiry may have moved."""
+
+    def handlers(self) -> dict[int, Handler]:
+        code = RequestCode
+        return {
+            code.REGISTER_BROKER: self.register_broker,
+            code.UNREGISTER_BROKER: self.unregister_broker,
+            code.BROKER_HEARTBEAT: self.broker_heartbeat,
+            code.QUERY_DATA_VERSION: self.query_data_version,
+            code.GET_ROUTEINFO_BY_TOPIC: self.route,
+            code.GET_BROKER_CLUSTER_INFO: self.cluster_info,
+            code.GET_BROKER_MEMBER_GROUP: self.member_group,
+            code.GET_ALL_TOPIC_LIST_FROM_NAMESERVER: self.all_topics,
+            code.GET_TOPICS_BY_CLUSTER: self.topics_by_cluster,
+            code.GET_SYSTEM_TOPIC_LIST_FROM_NS: self.system_topics,
+            code.GET_UNIT_TOPIC_LIST: self.unit_topics(unit=True, subscription=None),
+            code.GET_HAS_UNIT_SUB_TOPIC_LIST: self.unit_topics(unit=None, subscription=True),
+            code.GET_HAS_UNIT_SUB_UNUNIT_TOPIC_LIST: self.unit_topics(unit=False, subscription=True),
+            code.DELETE_TOPIC_IN_NAMESRV: self.delete_topic,
+            code.REGISTER_TOPIC_IN_NAMESRV: self.register_topic,
+            code.WIPE_WRITE_PERM_OF_BROKER: self.wipe_write_perm,
+            code.ADD_WRITE_PERM_OF_BROKER: self.add_write_perm,
+            code.PUT_KV_CONFIG: self.put_kv,
+            code.GET_KV_CONFIG: self.get_kv,
+            code.DELETE_KV_CONFIG: self.delete_kv,
+            code.GET_KVLIST_BY_NAMESPACE: self.kv_namespace,
+            code.GET_NAMESRV_CONFIG: self.get_config,
+            code.UPDATE_NAMESRV_CONFIG: self.update_config,
+        }
+
+    # Brokers ----------------------------------------------------------------------------------------------------------
+
+    def register_broker(self, connection: Connection, command: Command) -> Reply:
+        ext = command.ext
+        crc = number(ext, "bodyCrc32", 0)
+        if crc and crc != body_crc(command.body):
+            raise ReplyError(ResponseCode.SYSTEM_ERROR, "crc32 not match")
+        body = decode_registration(command.body, compressed=boolean(ext, "compressed"), peer_version=command.version)
+        timeout_ms = number(ext, "heartbeatTimeoutMillis", 0)
+        request = Registering(
+            cluster=text(ext, "clusterName"),
+            broker_name=text(ext, "brokerName"),
+            broker_id=number(ext, "brokerId"),
+            address=text(ext, "brokerAddr"),
+            ha_address=text(ext, "haServerAddr", ""),
+            topics=body.topics,
+            version=body.version,
+            connection=connection,
+            timeout_seconds=timeout_ms / 1000 if timeout_ms > 0 else None,
+            enable_acting_master=boolean(ext, "enableActingMaster") if "enableActingMaster" in ext else None,
+        )
+        if request.broker_id < 0:
+            raise ReplyError(ResponseCode.SYSTEM_ERROR, f"brokerId={request.broker_id}: must be at least 0")
+        known = (request.cluster, request.address) in self.routes.live()
+        result = self.routes.register(
+            request,
+            self._clock.monotonic(),
+            timeout=self.config.broker_timeout_ms / 1000,
+            delete_missing_topics=self.config.delete_topic_with_registration,
+        )
+        if not known:
+            log.info(
+                "broker registered name=%s id=%d address=%s cluster=%s topics=%d",
+                request.broker_name, request.broker_id, request.address, request.cluster, len(request.topics),
+            )  # fmt: skip
+        self.on_change()
+        reply = {"haServerAddr": result.ha_address, "masterAddr": result.master_address}
+        order = self.kv.namespace(ORDER_TOPIC_CONFIG) if self.config.return_order_topic_config else None
+        table = fastjson.dumps(bodies.kv_table_json(order)) if order else b""
+        return _ok(command, {name: value for name, value in reply.items() if value}, table)
+
+    def unregister_broker(self, _: Connection, command: Command) -> Reply:
+        ext = command.ext
+        name, address = text(ext, "brokerName"), text(ext, "brokerAddr")
+        self.routes.unregister(text(ext, "clusterName"), name, address)
+        log.info("broker unregistered name=%s id=%s address=%s", name, ext.get("brokerId"), address)
+        self.on_change()
+        return _ok(command)
+
+    def broker_heartbeat(self, _: Connection, command: Command) -> Reply:
+        self.routes.refresh(text(command.ext, "clusterName"), text(command.ext, "brokerAddr"), self._clock.monotonic())
+        return _ok(command)
+
+    def query_data_version(self, _: Connection, command: Command) -> Reply:
+        cluster, address = text(command.ext, "clusterName"), text(command.ext, "brokerAddr")
+        asked = bodies.data_version_of(bodies.load_object(command.body, "dataVersion"))
+        held = self.routes.refresh(cluster, address, self._clock.monotonic())
+        body = fastjson.dumps(bodies.data_version_json(held)) if held is not None else b""
+        return _ok(command, {"changed": "false" if held == asked else "true"}, body)
+
+    # Look-ups ---------------------------------------------------------------------------------------------------------
+
+    def route(self, _: Connection, command: Command) -> Reply:
+        topic = text(command.ext, "topic")
+        quoted = command.version >= STANDARD_JSON_SINCE or boolean(command.ext, "acceptStandardJsonOnly")
+        if self._cached_revision != self.routes.revision:
+            self._cache.clear()
+            self._cached_revision = self.routes.revision
+        body = self._cache.get((topic, quoted))
+        if body is None:
+            body = self._encode_route(topic, quoted)
+            if len(self._cache) < ROUTE_CACHE_MAX:
+                self._cache[topic, quoted] = body
+        return _ok(command, body=body)
+
+    def _encode_route(self, topic: str, quoted: bool) -> bytes:
+        order = self.kv.get(ORDER_TOPIC_CONFIG, topic) if self.config.order_message_enable else None
+        route = self.routes.route(
+            topic, support_acting_master=self.config.support_acting_master, order_conf=order or ""
+        )
+        if route is None:
+            remark = f"No topic route info in name server for the topic: {topic[:255]}\n{_FAQ}"
+            raise ReplyError(ResponseCode.TOPIC_NOT_EXIST, remark)
+        found = bodies.topic_route_json(route)
+        return fastjson.dumps(found) if quoted else fastjson.dumps_unquoted(found)
+
+    def cluster_info(self, _: Connection, command: Command) -> Reply:
+        found = bodies.cluster_info_json(self.routes.groups(), self.routes.clusters())
+        return _ok(command, body=fastjson.dumps_unquoted(found))
+
+    def member_group(self, _: Connection, command: Command) -> Reply:
+        cluster, name = text(command.ext, "clusterName"), text(command.ext, "brokerName")
+        group = self.routes.members(cluster, name)
+        addresses = dict(sorted(group.addresses.items())) if group is not None else {}
+        found = {"brokerMemberGroup": {"brokerAddrs": addresses, "brokerName": name, "cluster": cluster}}
+        return _ok(command, body=fastjson.dumps_unquoted(found))
+
+    def all_topics(self, _: Connection, command: Command) -> Reply:
+        _check_enabled(self.config.enable_all_topic_list)
+        return _ok(command, body=_topic_list(self.routes.topics()))
+
+    def topics_by_cluster(self, _: Connection, command: Command) -> Reply:
+        _check_enabled(self.config.enable_topic_list)
+        return _ok(command, body=_topic_list(self.routes.topics(text(command.ext, "cluster"))))
+
+    def system_topics(self, _: Connection, command: Command) -> Reply:
+        _check_enabled(self.config.enable_topic_list)
+        names, address = self.routes.system_topics()
+        return _ok(command, body=fastjson.dumps({"brokerAddr": address or None, "topicList": names}))
+
+    def unit_topics(self, *, unit: bool | None, subscription: bool | None) -> Handler:
+        def answer(_: Connection, command: Command) -> Reply:
+            _check_enabled(self.config.enable_topic_list)
+            return _ok(command, body=_topic_list(self.routes.unit_topics(unit=unit, subscription=subscription)))
+
+        return answer
+
+    # Operators --------------------------------------------------------------------------------------------------------
+
+    def delete_topic(self, connection: Connection, command: Command) -> Reply:
+        topic, cluster = text(command.ext, "topic"), text(command.ext, "clusterName", "")
+        self.routes.delete_topic(topic, cluster or None)
+        log.info("topic deleted topic=%s cluster=%s by=%s", topic[:255], cluster, connection.peer)
+        return _ok(command)
+
+    def register_topic(self, _: Connection, command: Command) -> Reply:
+        topic = text(command.ext, "topic")
+        route = bodies.topic_route_of(bodies.load_object(command.body, "topicRouteData"))
+        self.routes.register_topic(topic, route.queues)
+        return _ok(command)
+
+    def wipe_write_perm(self, connection: Connection, command: Command) -> Reply:
+        name = text(command.ext, "brokerName")
+        count = self.routes.wipe_write_perm(name)
+        log.info("write permission wiped broker=%s topics=%d by=%s", name, count, connection.peer)
+        return _ok(command, {"wipeTopicCount": str(count)})
+
+    def add_write_perm(self, connection: Connection, command: Command) -> Reply:
+        name = text(command.ext, "brokerName")
+        count = self.routes.add_write_perm(name)
+        log.info("write permission added broker=%s topics=%d by=%s", name, count, connection.peer)
+        return _ok(command, {"addTopicCount": str(count)})
+
+    def put_kv(self, _: Connection, command: Command) -> Reply:
+        ext = command.ext
+        self.kv.put(text(ext, "namespace"), text(ext, "key"), text(ext, "value", ""))
+        self._cache.clear()
+        return _ok(command)
+
+    def get_kv(self, _: Connection, command: Command) -> Reply:
+        namespace, key = text(command.ext, "namespace"), text(command.ext, "key")
+        value = self.kv.get(namespace, key)
+        if value is None:
+            raise ReplyError(ResponseCode.QUERY_NOT_FOUND, f"No config item, Namespace: {namespace} Key: {key}")
+        return _ok(command, {"value": value})
+
+    def delete_kv(self, _: Connection, command: Command) -> Reply:
+        self.kv.delete(text(command.ext, "namespace"), text(command.ext, "key"))
+        self._cache.clear()
+        return _ok(command)
+
+    def kv_namespace(self, _: Connection, command: Command) -> Reply:
+        namespace = text(command.ext, "namespace")
+        table = self.kv.namespace(namespace)
+        if table is None:
+            raise ReplyError(ResponseCode.QUERY_NOT_FOUND, f"No config item, Namespace: {namespace}")
+        return _ok(command, body=fastjson.dumps(bodies.kv_table_json(table)))
+
+    def get_config(self, _: Connection, command: Command) -> Reply:
+        found = {
+            described.key: _property_text(getattr(self.config, name))
+            for name, (_, described) in settings_of(NamesrvConfig).items()
+        }
+        return _ok(command, body=properties_text(found))
+
+    def update_config(self, connection: Connection, command: Command) -> Reply:
+        """All or nothing; only options declared tunable. A path or address can't be set, known to us or not."""
+        values = properties_of(command.body)
+        tunable = {described.key for _, described in settings_of(NamesrvConfig).values() if described.tunable}
+        for key in values:
+            if key not in tunable:
+                log.warning("config change refused key=%r by=%s", key[:80], connection.peer)
+                accepted = ", ".join(sorted(tunable))
+                raise ReplyError(
+                    ResponseCode.NO_PERMISSION, f"{key[:80]!r} can't be changed at run time; these can: {accepted}"
+                )
+        try:
+            self.config = overridden(self.config, values)
+        except ConfigError as error:
+            raise ReplyError(ResponseCode.INVALID_PARAMETER, str(error)) from None
+        self._cache.clear()
+        log.info("config changed keys=%s by=%s", ",".join(values), connection.peer)
+        return _ok(command)
+
+
+def _ok(command: Command, ext: Mapping[str, str] | None = None, body: bytes = b"") -> Reply:
+    return encode_response(command.opaque, ResponseCode.SUCCESS, None, ext, body)
+
+
+def _topic_list(topics: list[str]) -> bytes:
+    return fastjson.dumps({"topicList": topics})
+
+
+def _check_enabled(enabled: bool) -> None:
+    if not enabled:
+        raise ReplyError(ResponseCode.SYSTEM_ERROR, "disable")
+
+
+def _property_text(value: object) -> str:
+    return str(value).lower() if isinstance(value, bool) else str(value)
