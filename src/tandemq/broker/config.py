@@ -234,6 +234,12 @@ class BrokerConfig:
         tunable=True,
     )
 
+    # for operators
+    metrics_port: int = setting(
+        "metricsPort", 0, "Port of the Prometheus endpoint (GET /metrics); 0 = none.", minimum=0, maximum=65535
+    )
+    metrics_address: str = setting("metricsAddress", "127.0.0.1", "Address the Prometheus endpoint listens on.")
+
     # access control
     acl_enable: bool = setting("aclEnable", False, "Check signatures and permissions of every request.")
     acl_file: str = setting(

@@ -108,4 +108,4 @@ def parse_properties(text: str) -> dict[str, str]:
 
 def _tunable_keys(config: Any) -> set[str]:
     assert dataclasses.is_dataclass(config)
-    return {described.key for _, described in settings_of(type(config)).values() if described.tunable}  # type: ignore[arg-type]
+    return {described.key for _, described in settings_of(type(config)).values() if described.tunable}

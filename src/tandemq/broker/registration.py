@@ -61,7 +61,7 @@ class Identity:
 class _Server:
     """What is known about one name server."""
 
-    __slots__ = ("address", "is_registered", "needs_all", "pending", "reason", "wake")
+    __slots__ = ("address", "first", "is_registered", "needs_all", "pending", "reason", "wake")
 
     def __init__(self, address: str) -> None:
         self.address = address
@@ -74,6 +74,8 @@ class _Server:
         self.pending: set[str] = set()
         """Topics that changed since it was last told."""
         self.wake = asyncio.Event()
+        self.first = asyncio.Event()
+        """Set with the first registration it took."""
 
 
 class Registration:
@@ -107,11 +109,11 @@ class Registration:
             self._tasks.append(loop.create_task(self._serve(server), name=f"registration {server.address}"))
 
     async def wait_registered(self, timeout: float) -> bool:
-        """Until every name server knows us, at most `timeout` seconds."""
+        """Until every name server has known us once, at most `timeout` seconds."""
         try:
             async with asyncio.timeout(timeout):
-                while not all(server.is_registered for server in self._servers):
-                    await asyncio.sleep(0.01)
+                for server in self._servers:
+                    await server.first.wait()
         except TimeoutError:
             return False
         return True
@@ -155,6 +157,7 @@ class Registration:
             else:
                 self._note(server, "")
                 server.is_registered = True
+                server.first.set()
                 pause = RETRY_SECONDS_MIN
                 wait = self._live.broker.register_period_ms / 1000
             await self._pause(server, wait)

@@ -61,7 +61,8 @@ class MessageWriter:
         *,
         level: AckLevel,
         sync_flush: bool,
-        ack_timeout_ms: int,
+        flush_timeout_ms: int,
+        copies_timeout_ms: int,
         pending_max: int,
         delay_levels: int = 18,
         on_arrival: Callable[[Queues], None] = lambda queues: None,
@@ -73,7 +74,7 @@ class MessageWriter:
         self.level = level
         """What a send waits for when neither message nor topic says more."""
         self._sync_flush = sync_flush
-        self.ack_timeout = ack_timeout_ms / 1000
+        self.set_timeouts(flush_timeout_ms, copies_timeout_ms)
         self.pending_max = pending_max
         self._delay_levels = delay_levels
         self.on_arrival = on_arrival
@@ -84,6 +85,11 @@ class MessageWriter:
         self._flush_asked = 0
         self._timer: asyncio.TimerHandle | None = None
         self._levels: dict[str, AckLevel] = {}
+
+    def set_timeouts(self, flush_timeout_ms: int, copies_timeout_ms: int) -> None:
+        """One deadline per send: that of the copies when it waits for any, else that of the local flush."""
+        self._flush_timeout = flush_timeout_ms / 1000
+        self._copies_timeout = copies_timeout_ms / 1000
 
     @property
     def acks(self) -> AckQueue:
@@ -135,7 +141,7 @@ class MessageWriter:
         born_timestamp: int,
         born_host: bytes,
         reconsume_times: int,
-        elements: list[tuple[int, memoryview, bytes]],
+        elements: list[tuple[int, bytes | bytearray | memoryview, bytes]],
     ) -> list[Appended]:
         """Several messages into one queue, contiguous; as `append`."""
         if self.refusal is not None:
@@ -159,7 +165,8 @@ class MessageWriter:
         if local_flush and end_offset > self._flush_wanted:
             self._flush_wanted = end_offset
             self.schedule_dispatch()
-        self._acks.add(end_offset, level, local_flush, self._clock.monotonic() + self.ack_timeout, done)
+        timeout = self._flush_timeout if level.copies == 1 else self._copies_timeout
+        self._acks.add(end_offset, level, local_flush, self._clock.monotonic() + timeout, done)
         self._arm_timer()
 
     def check_room(self) -> None:
@@ -271,6 +278,14 @@ class MessageWriter:
             self._tick_scheduled = True
             self._loop.call_soon(self._tick)
 
+    async def drained(self, timeout: float) -> None:
+        """Returns when no send waits any more, at most `timeout` seconds from now."""
+        deadline = self._clock.monotonic() + timeout
+        while len(self._acks) and self._clock.monotonic() < deadline:  # noqa: ASYNC110  # only when the broker stops
+            await asyncio.sleep(0.005)
+        # Whatever was appended in this turn is still to be dispatched.
+        await asyncio.sleep(0)
+
     def stop(self, reason: str) -> None:
         """No more writes; what waits fails with the reason."""
         self.refusal = WriteRefused(reason)
@@ -282,10 +297,11 @@ class MessageWriter:
     def _tick(self) -> None:
         self._tick_scheduled = False
         store = self._store
+        before = store.dispatched
         queues = store.dispatch()
         if queues:
             self.on_arrival(queues)
-        if queues and store.dispatched < store.readable_limit:
+        if before < store.dispatched < store.readable_limit:
             self.schedule_dispatch()
         wanted = max(self._flush_wanted, store.appended) if self._sync_flush else self._flush_wanted
         if wanted > self._flush_asked:

@@ -160,16 +160,19 @@ class SendHandlers:
         if size == 0 or size > self._body_size_max:
             raise self._bad_size(size)
         if send.batch:
-            return self._send_batch(connection, opaque, flag, send, body, queue_id, target)
+            self._send_batch(connection, opaque, flag, send, body, queue_id, target)
+            return None
         text = send.properties
         if target.is_retry or is_special(text):
-            return self._send_special(connection, opaque, flag, send, body, queue_id, target)
+            self._send_special(connection, opaque, flag, send, body, queue_id, target)
+            return None
         key = unique_key(text)
         if text and text[-1] != "\x02":
             text += "\x02"
         if not key:
             if key is None:
-                return self._send_special(connection, opaque, flag, send, body, queue_id, target)
+                self._send_special(connection, opaque, flag, send, body, queue_id, target)
+                return None
             key = self._ids.next()
             text = f"{text}{UNIQUE_KEY}\x01{key}\x02"
         properties = (text + self._suffix).encode()
@@ -368,7 +371,7 @@ class SendHandlers:
             # The C++ client compresses the batch as a whole; its elements are stored plain.
             body = decompress(body, sys_flag)
             sys_flag &= ~(COMPRESSED | COMPRESSION_MASK)
-        elements = split_batch(body)
+        elements: list[tuple[int, bytes | bytearray | memoryview, bytes]] = [*split_batch(body)]
         if not elements:
             raise ReplyError(ResponseCode.MESSAGE_ILLEGAL, "the batch has no message")
         for _, _, properties in elements:

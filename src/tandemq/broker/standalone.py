@@ -1,0 +1,57 @@
+"""What a broker asks of its replication, and the answer of one that has none.
+
+The pair's own side of this is plugged in at construction; a broker without it is a lonely master (its sends that ask
+for more copies are told SLAVE_NOT_AVAILABLE at once) or a slave that follows nobody.
+"""
+
+from collections.abc import Mapping
+from typing import Any, Protocol
+
+from tandemq.broker.handlers.peers import HaFacts
+from tandemq.broker.registration import Registered
+
+
+class Replication(Protocol):
+    """The broker's view of the pair."""
+
+    async def start(self) -> None:
+        """After the store is open and before clients are served."""
+        ...
+
+    async def stop(self) -> None:
+        """After the last write and before the store closes."""
+        ...
+
+    def ha_facts(self) -> HaFacts: ...
+
+    def ha_status(self) -> Mapping[str, Any]: ...
+
+    def registered(self, registered: Registered) -> None:
+        """A name server answered a registration: it may have named the group's master."""
+        ...
+
+    def master_announced(self, ha_address: str, address: str) -> None:
+        """Another broker says that it is our master."""
+        ...
+
+
+class Standalone:
+    """No replication."""
+
+    async def start(self) -> None:
+        return None
+
+    async def stop(self) -> None:
+        return None
+
+    def ha_facts(self) -> HaFacts:
+        return HaFacts(ha_address="", extra={})
+
+    def ha_status(self) -> Mapping[str, Any]:
+        return {}
+
+    def registered(self, registered: Registered) -> None:
+        return None
+
+    def master_announced(self, ha_address: str, address: str) -> None:
+        return None

@@ -1,0 +1,67 @@
+"""`tandemq broker -c broker.conf`: a broker in this process, from RocketMQ's own property file; SIGTERM stops it."""
+
+import asyncio
+import signal
+import sys
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from tandemq.cli.config_file import Loaded, load
+
+app = typer.Typer(help="Run a broker; promote or demote one.")
+
+
+@app.callback(invoke_without_command=True)
+def broker(
+    context: typer.Context,
+    path: Annotated[
+        Path | None, typer.Option("--config", "-c", help="A broker.conf of RocketMQ, or a .toml file.")
+    ] = None,
+    overrides: Annotated[
+        list[str] | None, typer.Option("--set", help="key=value, over what the file says; repeatable.")
+    ] = None,
+    namesrv: Annotated[str, typer.Option("--namesrv", "-n", help="Short for --set namesrvAddr=…")] = "",
+    log_level: Annotated[str, typer.Option("--log-level", help="DEBUG, INFO, WARNING or ERROR.")] = "INFO",
+) -> None:
+    """Run a broker until SIGTERM or Ctrl-C, or use one of the commands below on a running one."""
+    if context.invoked_subcommand is not None:
+        return
+    from tandemq import logs
+    from tandemq.broker.config import BrokerConfig
+    from tandemq.remoting.config import RemotingConfig
+    from tandemq.replication.config import ReplicationConfig
+    from tandemq.store.config import StoreConfig
+
+    flags = list(overrides or [])
+    if namesrv:
+        flags.append(f"namesrvAddr={namesrv}")
+    loaded = load(path, (BrokerConfig, StoreConfig, RemotingConfig, ReplicationConfig), overrides=flags)
+    for warning in loaded.warnings:
+        print(f"note: {warning}", file=sys.stderr)
+    logs.setup(log_level.upper())
+    _run(loaded)
+
+
+def _run(loaded: Loaded) -> None:
+    import uvloop
+
+    uvloop.run(_serve(loaded))
+
+
+async def _serve(loaded: Loaded) -> None:
+    from tandemq.broker.broker import Broker
+    from tandemq.broker.config import BrokerConfig
+    from tandemq.remoting.config import RemotingConfig
+    from tandemq.replication.config import ReplicationConfig
+    from tandemq.store.config import StoreConfig
+
+    stopped = asyncio.Event()
+    loop = asyncio.get_running_loop()
+    for number in (signal.SIGTERM, signal.SIGINT):
+        loop.add_signal_handler(number, stopped.set)
+    running = Broker(loaded[BrokerConfig], loaded[StoreConfig], loaded[RemotingConfig], loaded[ReplicationConfig])
+    async with running:
+        print(f"The broker[{running.live.broker.broker_name}, {running.address}] boot success.", flush=True)
+        await stopped.wait()
