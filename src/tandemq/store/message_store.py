@@ -185,14 +185,18 @@ class MessageStore:
         store_host: bytes = LOCAL_HOST,
         read_only: bool = False,
         post: Post | None = None,
+        confirmed: int | None = None,
     ) -> "MessageStore":
         """Opens or creates the store under `root`. Read-only opening takes no lock, changes nothing, always works.
+
+        `confirmed` is what a replica last knew to be confirmed: recovery dispatches no further.
 
         `post` runs a callable on the owner's thread (loop.call_soon_threadsafe): waiters are then answered there.
         """
         disk = disk if disk is not None else FileDisk(config.open_files_max)
         clock = clock if clock is not None else SystemClock()
         store = cls(root, config, clock, disk, store_host, read_only)
+        store._confirmed = confirmed
         try:
             store._open(post)
         except BaseException:
@@ -222,6 +226,7 @@ class MessageStore:
             boot_id=disk.boot_id(),
             check_crc=self.config.check_crc_on_recover,
             read_only=self._read_only,
+            dispatch_limit=self._confirmed,
         )
         self.recovered = recovery.run(self._dispatcher)
         self._flusher = Flusher(self.log, disk, self.config, self._clock, self.recovered.durable, post)
@@ -309,6 +314,11 @@ class MessageStore:
     @property
     def appended(self) -> int:
         return self.log.appended
+
+    @property
+    def segment_size(self) -> int:
+        """Size of one commit-log file."""
+        return self.log.segment_size
 
     @property
     def flushed(self) -> int:
@@ -815,6 +825,14 @@ class MessageStore:
         position = self._dispatcher.position
         for message in self._walk(position, offset):
             queue = self._queues.get((message.topic, message.queue_id))
+            if queue is not None:
+                queue.next_offset = max(queue.next_offset, message.queue_offset + 1)
+
+    def number_undispatched(self) -> None:
+        """Before the first append of a new master: records that readers may not see yet keep their queue offsets."""
+        for message in self._walk(self._dispatcher.position, self.log.appended):
+            key = (message.topic, message.queue_id)
+            queue = self._queues.get(key) or self._queue_table.create(*key)
             if queue is not None:
                 queue.next_offset = max(queue.next_offset, message.queue_offset + 1)
 

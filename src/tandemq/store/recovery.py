@@ -78,6 +78,8 @@ class Recovery:
     boot_id: bytes
     check_crc: bool
     read_only: bool
+    dispatch_limit: int | None = None
+    """Readers may not see what lies behind: the confirmed offset of a replica."""
 
     def run(self, dispatcher: Dispatcher) -> Recovered:
         log = self.log
@@ -251,6 +253,8 @@ class Recovery:
 
     def _dispatch_from(self, dispatcher: Dispatcher, begin: int, start: int, end: int) -> int:
         first = self.log.first_offset
+        if self.dispatch_limit is not None:
+            end = min(end, self.dispatch_limit)
 
         def on_gap(queue: ConsumeQueue, queue_offset: int) -> None:
             if start > first:

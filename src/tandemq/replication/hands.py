@@ -1,0 +1,116 @@
+"""Carries out on the store what the state machines decide: the same hands in production and in the simulator."""
+
+from pathlib import Path
+
+from tandemq.clock import Clock
+from tandemq.codec.record import BLANK_SIZE_MIN, MAGIC_BLANK, SIZE_MAGIC
+from tandemq.replication import replica_file
+from tandemq.replication.decisions import (
+    Append,
+    Commit,
+    Confirm,
+    Decision,
+    Discard,
+    LogEnds,
+    Prepare,
+    Reset,
+    Save,
+    Truncate,
+)
+from tandemq.store.disk import Disk
+from tandemq.store.message_store import MessageStore
+
+CUT_DIRECTORY = "cut"
+
+
+class StoreHands:
+    """One node's store and its replica record."""
+
+    def __init__(self, store: MessageStore, disk: Disk, root: Path, clock: Clock) -> None:
+        self.store = store
+        self._disk = disk
+        self._root = root
+        self._clock = clock
+        self.cuts: list[str] = []
+        """What was cut since the start, newest last; for status and for people."""
+        self.cut_bytes = 0
+
+    def log_ends(self) -> LogEnds:
+        store = self.store
+        return LogEnds(store.first_offset, store.appended, store.flushed, store.segment_size)
+
+    def carry_out(self, decision: Decision) -> bool:
+        """True if it was one for the store; errors of the disk pass through."""
+        if isinstance(decision, Append):
+            self.store.append_raw(decision.offset, decision.data)
+        elif isinstance(decision, Commit):
+            self.store.commit_raw(decision.size)
+        elif isinstance(decision, Confirm):
+            self.store.set_confirmed(decision.offset)
+        elif isinstance(decision, Save):
+            replica_file.save(self._disk, self._root, decision.record)
+        elif isinstance(decision, Truncate):
+            self._truncate(decision)
+        elif isinstance(decision, Reset):
+            self._reset(decision)
+        elif isinstance(decision, Discard):
+            window = self.store.raw_window(self.store.appended, decision.size)
+            window[:] = bytes(len(window))
+        else:
+            return False
+        return True
+
+    def prepare(self) -> int:
+        """Before a reign: an incomplete last record goes, everything else becomes durable; the end of the log."""
+        store = self.store
+        end = complete_end(store)
+        if end < store.appended:
+            self._note(end, store.appended, "an incomplete record at the end")
+            store.truncate(end)
+        store.number_undispatched()
+        store.flush_once()
+        return store.appended
+
+    def _truncate(self, cut: Truncate) -> None:
+        self.save_aside(cut.offset, cut.end)
+        self._note(cut.offset, cut.end, cut.why)
+        self.store.truncate(cut.offset)
+
+    def _reset(self, reset: Reset) -> None:
+        if reset.save_from < reset.end:
+            self.save_aside(reset.save_from, reset.end)
+            self._note(reset.save_from, reset.end, reset.why)
+        self.store.reset(reset.offset)
+
+    def save_aside(self, start: int, end: int) -> None:
+        """Copies [start, end) durably to `cut/<start>-<wall ms>/`, one file per segment, named like the log's own."""
+        store = self.store
+        folder = self._root / CUT_DIRECTORY / f"{start:020d}-{self._clock.wall_ms()}"
+        self._disk.make_directory(folder)
+        while start < end:
+            stop = min(end, (start // store.segment_size + 1) * store.segment_size)
+            path = folder / f"{start:020d}"
+            self._disk.create_file(path, stop - start)
+            self._disk.write_at(path, 0, store.slice(start, stop - start))
+            self._disk.sync_file(path)
+            start = stop
+        self._disk.sync_directory(folder)
+        self._disk.sync_directory(folder.parent)
+
+    def _note(self, start: int, end: int, why: str) -> None:
+        self.cut_bytes += end - start
+        self.cuts.append(f"[{start}, {end}), {end - start} bytes: {why}")
+        del self.cuts[:-32]
+
+
+def complete_end(store: MessageStore) -> int:
+    """Where the last complete record ends: a slave's log may end in the middle of one."""
+    position, end, segment_size = max(store.dispatched, store.first_offset), store.appended, store.segment_size
+    while end - position >= BLANK_SIZE_MIN:
+        size, magic = SIZE_MAGIC.unpack_from(store.slice(position, BLANK_SIZE_MIN))
+        if magic == MAGIC_BLANK:
+            size = segment_size - position % segment_size
+        if size < BLANK_SIZE_MIN or position + size > end:
+            break
+        position += size
+    return position
