@@ -20,7 +20,7 @@ from tandemq.broker.delay import DelaySchedule, DelayService
 from tandemq.broker.groups import GroupTable
 from tandemq.broker.handlers.admin import AdminHandlers
 from tandemq.broker.handlers.clients import ClientHandlers
-from tandemq.broker.handlers.clients_admin import ClientsAdminHandlers
+from tandemq.broker.handlers.clients_admin import ClientAdminHandlers
 from tandemq.broker.handlers.config import ConfigHandlers
 from tandemq.broker.handlers.groups import GroupHandlers
 from tandemq.broker.handlers.locks import LockHandlers
@@ -286,7 +286,7 @@ class Broker:
                 address=self.address,
                 runtime_info=self.runtime_info,
             ),
-            ClientsAdminHandlers(store, topics, groups, members, clock, broker_name=name),
+            ClientAdminHandlers(store, topics, groups, members, clock, broker_name=name),
             PeerHandlers(
                 self.delay_schedule,
                 clock,
