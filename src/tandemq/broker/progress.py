@@ -14,7 +14,6 @@ from tandemq.broker.stats import BrokerStats
 from tandemq.broker.topics import TopicTable
 from tandemq.clock import Clock
 from tandemq.codec import bodies
-from tandemq.codec.record import read_header, store_timestamp
 from tandemq.model.topic import QueueRef
 from tandemq.store.message_store import MessageStore
 
@@ -54,13 +53,7 @@ class Progress:
 
     def stored_at(self, topic: str, queue_id: int, queue_offset: int) -> int:
         """When the message at a queue offset was stored (ms), 0 if it is not there."""
-        if queue_offset < 0:
-            return 0
-        found = self._store.get(topic, queue_id, queue_offset, 1, 1, None)
-        if not found.slices:
-            return 0
-        record = found.slices[0]
-        return store_timestamp(record, 0, read_header(record, 0).sys_flag)
+        return max(0, self._store.store_time(topic, queue_id, queue_offset))
 
     def queue(self, topic: str, queue_id: int) -> QueueRef:
         return QueueRef(topic, self._broker_name, queue_id)

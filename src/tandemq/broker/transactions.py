@@ -20,6 +20,7 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from enum import Enum
 
+from tandemq.broker import records
 from tandemq.broker.members import Members
 from tandemq.broker.offsets import NOT_FOUND, OffsetTable
 from tandemq.broker.writer import MessageWriter, WriteRefused
@@ -312,8 +313,7 @@ class TransactionService:
         offset = self.ledger.half_offset
         while True:
             found = self._store.get(TRANS_HALF_TOPIC, QUEUE_ID, offset, READ_BATCH, READ_BYTES, None)
-            for record in found.slices:
-                half = parse_record(record)
+            for half in records.messages(found.slices):
                 origin = half.properties.get(PREPARED_QUEUE_OFFSET, "")
                 if origin.isdecimal():
                     self.ledger.seen_renewed(int(origin), half.queue_offset)
@@ -337,8 +337,7 @@ class TransactionService:
             if ledger.op_next >= last:
                 return
             found = self._store.get(TRANS_OP_HALF_TOPIC, QUEUE_ID, ledger.op_next, READ_BATCH, READ_BYTES, None)
-            for record in found.slices:
-                op = parse_record(record)
+            for op in records.messages(found.slices):
                 ledger.op_read(op.queue_offset, _halves_named(op))
             if not found.slices:
                 if found.next_offset <= ledger.op_next:
@@ -361,7 +360,7 @@ class TransactionService:
         found = self._store.get(TRANS_HALF_TOPIC, QUEUE_ID, offset, 1, 1, None)
         if not found.slices:
             ledger.skip_to(found.next_offset)
-            return bool(found.next_offset > offset)
+            return found.next_offset > offset
         half = parse_record(found.slices[0])
         decision = verdict(half, self._clock.wall_ms(), limits)
         if decision is Verdict.LATER:

@@ -7,6 +7,7 @@ are in `clients_admin.py`, offset resets in `reset.py`, those of other brokers i
 from collections.abc import Callable, Mapping
 from typing import Any
 
+from tandemq.broker import records
 from tandemq.broker.filters import message_filter
 from tandemq.broker.groups import FORBIDDEN_READ_BIT, GroupTable
 from tandemq.broker.live_config import LiveConfig
@@ -212,7 +213,7 @@ class AdminHandlers:
             got = self._store.get(topic, queue_id, index, count - len(found), 1 << 20, None)
             if not got.slices:
                 break
-            found += got.slices
+            found += records.split(got.slices)
             index = got.next_offset
         return found
 

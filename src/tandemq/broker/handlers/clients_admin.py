@@ -27,7 +27,7 @@ RUNNING_INFO_SINCE = 62
 """V3_1_8_SNAPSHOT: older clients don't know 307 and 309."""
 
 
-class ClientsAdminHandlers:
+class ClientAdminHandlers:
     def __init__(
         self,
         store: MessageStore,

@@ -35,12 +35,12 @@ class QueryHandlers:
         )
         if not found:
             raise ReplyError(ResponseCode.QUERY_NOT_FOUND, "can not find message, maybe time range not correct")
-        status = self._store.status()
         answer = {
-            "indexLastUpdateTimestamp": str(status.index_timestamp),
-            "indexLastUpdatePhyoffset": str(status.index_physical_offset),
+            "indexLastUpdateTimestamp": str(max(message.store_timestamp for message in found)),
+            "indexLastUpdatePhyoffset": str(self._store.dispatched),
         }
-        return encode_response(command.opaque, ResponseCode.SUCCESS, None, answer, b"".join(found))
+        body = b"".join(self._store.read_raw(message.physical_offset) for message in found)
+        return encode_response(command.opaque, ResponseCode.SUCCESS, None, answer, body)
 
     def view(self, connection: Connection, command: Command) -> bytes:
         offset = int_field(command.ext, "offset")
