@@ -12,7 +12,14 @@ from struct import Struct
 
 from tandemq.codec.envelope import delay_level, delivery_time
 from tandemq.codec.record import FIXED_SIZE_V4, HEAD, MAGIC_BLANK, MAGIC_V1, MAGIC_V2, SIZE_MAGIC, WHOLE_HEADS
-from tandemq.model.message import TRANSACTION_MASK, TRANSACTION_PREPARED, TRANSACTION_ROLLBACK, decode_properties
+from tandemq.errors import DiskFull
+from tandemq.model.message import (
+    BORN_HOST_V6,
+    TRANSACTION_MASK,
+    TRANSACTION_PREPARED,
+    TRANSACTION_ROLLBACK,
+    decode_properties,
+)
 from tandemq.model.message import tags_code as code_of_tags
 from tandemq.model.topic import SCHEDULE_TOPIC
 from tandemq.store.commit_log import CommitLog
@@ -75,48 +82,43 @@ class Dispatcher:
         self, view: memoryview, base: int, at: int, stop: int, touched: set[tuple[str, int]], enough: int
     ) -> int:
         """Dispatches within one segment from `at`; where it stopped: the segment's end after its blank."""
-        head_of, int_of, short_of = HEAD.unpack_from, _INT.unpack_from, _SHORT.unpack_from
+        head_of, int_of, short_of, long_of = HEAD.unpack_from, _INT.unpack_from, _SHORT.unpack_from, _LONG.unpack_from
         whole_heads, queues, tags_known, pack_entry = WHOLE_HEADS, self._queues.table, self._tags, ENTRY.pack
-        index, index_from = self._index, self.index_from
-        timestamp_at = 0
+        hashers, index_from = self._hashers, self.index_from if self._index is not None else 1 << 63
+        hashed: list[tuple[int, int, int]] = []
+        stored_at = 0
         while at < enough:
             if at + FIXED_SIZE_V4 > stop:
-                return self._blank_or(view, at, stop)
+                at = self._behind_blank(view, at, stop)
+                break
             size, magic, _, queue_id, _, queue_offset, physical_offset, sys_flag = head_of(view, at)
             end = at + size
+            if magic != MAGIC_V1 and magic != MAGIC_V2:
+                at = self._no_record(view, base, at, stop, size, magic)
+                break
+            if end > stop:
+                break
+            tail = at + whole_heads[(sys_flag >> 4) & 3].size
+            if tail >= end:
+                self._refuse(base + at, f"its size of {size} is too small")
+                break
+            tail += int_of(view, tail - 4)[0]
+            if tail + 4 > end or physical_offset != base + at:
+                self._refuse(base + at, f"its body goes beyond its size of {size}, or it says {physical_offset}")
+                break
             if magic == MAGIC_V1:
-                if end > stop or size < FIXED_SIZE_V4:
-                    break
-                tail = at + whole_heads[(sys_flag >> 4) & 3].size
-                tail += int_of(view, tail - 4)[0]
-                if tail >= end:
-                    return self._refuse(base + at, f"its body goes beyond its size of {size}", at)
                 topic_stop = tail + 1 + view[tail]
                 topic = str(view[tail + 1 : topic_stop], "utf-8", "replace")
-            elif magic == MAGIC_V2:
-                if end > stop or size < FIXED_SIZE_V4:
-                    break
-                tail = at + whole_heads[(sys_flag >> 4) & 3].size
-                tail += int_of(view, tail - 4)[0]
-                if tail + 1 >= end:
-                    return self._refuse(base + at, f"its body goes beyond its size of {size}", at)
+            else:
                 topic_stop = tail + 2 + short_of(view, tail)[0]
                 topic = str(view[tail + 2 : topic_stop], "utf-8", "replace")
-            elif magic == MAGIC_BLANK:
-                return self._blank_or(view, at, stop)
-            elif size == 0 and magic == 0:
-                return at
-            else:
-                return self._refuse(base + at, f"unknown magic 0x{magic:08X}", at)
-            if physical_offset != base + at or topic_stop + 2 > end:
-                return self._refuse(base + at, f"it says offset {physical_offset}, or its fields do not fit", at)
             properties = view[topic_stop + 2 : end].tobytes()
-            timestamp_at = at + (56 if not sys_flag & 0x10 else 68)
+            stored_at = long_of(view, at + 68 if sys_flag & BORN_HOST_V6 else at + 56)[0]
             kind = sys_flag & TRANSACTION_MASK
 
             if kind != TRANSACTION_PREPARED and kind != TRANSACTION_ROLLBACK:
                 if topic == SCHEDULE_TOPIC:
-                    tags = self._delivery_time(properties, _LONG.unpack_from(view, timestamp_at)[0])
+                    tags = self._delivery_time(properties, stored_at)
                 else:
                     text = property_value(properties, _TAGS)
                     if text:
@@ -125,34 +127,55 @@ class Dispatcher:
                     else:
                         tags = 0
                 key = (topic, queue_id)
-                queue = queues.get(key)
-                if queue is None:
-                    queue = self._queues.create(topic, queue_id)
+                queue = queues.get(key) or self._queues.create(topic, queue_id)
                 if queue is None:
                     self.skipped += 1
                 else:
-                    missing = queue_offset - queue.count
-                    if missing > 0:
+                    if queue_offset > queue.count:
                         self._fill(queue, queue_offset)
-                        missing = 0
-                    if missing == 0:
+                    if queue_offset == queue.count:
                         queue.tail += pack_entry(physical_offset, size, tags)
-                        queue.count += 1
-                        if queue.next_offset < queue.count:
-                            queue.next_offset = queue.count
+                        queue.count = queue_offset = queue_offset + 1
+                        if queue.next_offset < queue_offset:
+                            queue.next_offset = queue_offset
                         touched.add(key)
 
-            if index is not None and kind != TRANSACTION_ROLLBACK and physical_offset >= index_from:
+            if physical_offset >= index_from and kind != TRANSACTION_ROLLBACK:
                 unique = property_value(properties, _UNIQUE_KEY)
                 keys = property_value(properties, _KEYS)
                 if unique or keys:
-                    self._put_keys(topic, unique, keys, physical_offset, _LONG.unpack_from(view, timestamp_at)[0])
+                    hasher = hashers.get(topic) or self._hasher(topic)
+                    if unique:
+                        hashed.append((hasher.key_hash(unique), physical_offset, stored_at))
+                    if keys:
+                        for one in keys.split(b" "):
+                            if one:
+                                hashed.append((hasher.key_hash(one), physical_offset, stored_at))
             at = end
-        if timestamp_at:
-            self.last_timestamp = _LONG.unpack_from(view, timestamp_at)[0]
+        if stored_at:
+            self.last_timestamp = stored_at
+        if hashed:
+            self._put_keys(hashed)
         return at
 
-    def _blank_or(self, view: memoryview, at: int, stop: int) -> int:
+    def _put_keys(self, hashed: list[tuple[int, int, int]]) -> None:
+        index = self._index
+        assert index is not None
+        try:
+            index.put(hashed)
+        except DiskFull:
+            # The records are dispatched again when there is room; those already in need not be.
+            self.index_from = index.end_physical + 1
+            raise
+
+    def _no_record(self, view: memoryview, base: int, at: int, stop: int, size: int, magic: int) -> int:
+        if magic == MAGIC_BLANK:
+            return self._behind_blank(view, at, stop)
+        if magic != 0 or size != 0:  # zeros: a slave's receive window, not filled yet
+            self._refuse(base + at, f"unknown magic 0x{magic:08X}")
+        return at
+
+    def _behind_blank(self, view: memoryview, at: int, stop: int) -> int:
         """Behind a blank that lies wholly below the limit the next segment begins; anything else waits."""
         if at + 8 <= stop and stop == len(view):
             size, magic = SIZE_MAGIC.unpack_from(view, at)
@@ -160,21 +183,12 @@ class Dispatcher:
                 return len(view)
         return at
 
-    def _refuse(self, physical_offset: int, reason: str, at: int) -> int:
+    def _refuse(self, physical_offset: int, reason: str) -> None:
         self.problem = f"the record at offset {physical_offset} can't be dispatched: {reason}"
-        return at
 
-    def _put_keys(self, topic: str, unique: bytes, keys: bytes, physical_offset: int, store_timestamp: int) -> None:
-        hasher = self._hashers.get(topic)
-        if hasher is None:
-            hasher = self._hashers[topic] = TopicHasher(topic)
-        assert self._index is not None
-        if unique:
-            self._index.writable_file().put(hasher.key_hash(unique), physical_offset, store_timestamp)
-        if keys:
-            for key in keys.split(b" "):
-                if key:
-                    self._index.writable_file().put(hasher.key_hash(key), physical_offset, store_timestamp)
+    def _hasher(self, topic: str) -> TopicHasher:
+        hasher = self._hashers[topic] = TopicHasher(topic)
+        return hasher
 
     def _new_tags(self, text: bytes) -> int:
         if len(self._tags) >= TAGS_REMEMBERED_MAX:

@@ -10,7 +10,7 @@ order, which restores every slot exactly. Not checksummed: what a machine crash 
 recovery).
 """
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from datetime import UTC, datetime
 from pathlib import Path
 from struct import Struct, iter_unpack
@@ -49,32 +49,34 @@ class IndexFile:
     def is_full(self) -> bool:
         return self.count >= self.entries_max
 
-    def put(self, key_hash: int, physical_offset: int, store_timestamp: int) -> None:
-        """Adds one entry; the caller checked that the file is not full."""
-        view = self.view
-        count = self.count
-        at = self._entries_at + ENTRY.size * count
-        if at + ENTRY.size > self._reserved:
-            self._reserved = self.segment.reserve(at + ENTRY.size)
-        slot_at = 40 + 4 * (key_hash % self.slots)
-        previous = _SLOT.unpack_from(view, slot_at)[0]
-        if previous > count:
-            previous = 0
+    def put_some(self, items: Sequence[tuple[int, int, int]], start: int) -> int:
+        """Adds (key hash, physical offset, store timestamp) items from `start` until all are in or the file is full."""
+        view, slots, entries_at, count = self.view, self.slots, self._entries_at, self.count
+        slot_of, put_slot, put_entry = _SLOT.unpack_from, _SLOT.pack_into, ENTRY.pack_into
+        stop = min(len(items), start + self.entries_max - count)
+        need = entries_at + ENTRY.size * (count + stop - start)
+        if need > self._reserved:
+            self._reserved = self.segment.reserve(need)
         if count <= 1:
-            self.begin_physical, self.begin_timestamp = physical_offset, store_timestamp
-        seconds = (store_timestamp - self.begin_timestamp) // 1000
-        if not 0 <= seconds <= SECONDS_MAX:
-            seconds = 0 if seconds < 0 else SECONDS_MAX
-        ENTRY.pack_into(view, at, key_hash, physical_offset, seconds, previous)
-        _SLOT.pack_into(view, slot_at, count)
-        if previous == 0:
-            self.slot_count += 1
-        self.count = count + 1
-        self.end_physical, self.end_timestamp = physical_offset, store_timestamp
-        HEADER.pack_into(
-            view, 0, self.begin_timestamp, store_timestamp, self.begin_physical, physical_offset,
-            self.slot_count, count + 1,
-        )  # fmt: skip
+            _, self.begin_physical, self.begin_timestamp = items[start]
+        begin = self.begin_timestamp
+        for key_hash, physical_offset, stored_at in items[start:stop]:
+            slot_at = 40 + 4 * (key_hash % slots)
+            previous = slot_of(view, slot_at)[0]
+            if previous >= count:  # damage, or another program's leftovers
+                previous = 0
+            seconds = (stored_at - begin) // 1000
+            if not 0 <= seconds <= SECONDS_MAX:
+                seconds = 0 if seconds < 0 else SECONDS_MAX
+            put_entry(view, entries_at + 20 * count, key_hash, physical_offset, seconds, previous)
+            put_slot(view, slot_at, count)
+            if not previous:
+                self.slot_count += 1
+            count += 1
+        self.count = count
+        _, self.end_physical, self.end_timestamp = items[stop - 1]
+        self.write_header()
+        return stop
 
     def entry(self, number: int) -> tuple[int, int, int, int]:
         """(key hash, physical offset, seconds, previous)"""
@@ -101,7 +103,7 @@ class IndexFile:
 
     def cut(self, physical_limit: int) -> None:
         """Takes back every entry at or above the limit, newest first."""
-        self._take_back_uncounted()
+        self._count_uncounted()
         while self.count > 1:
             key_hash, physical_offset, _, previous = self.entry(self.count - 1)
             if physical_offset < physical_limit:
@@ -110,13 +112,10 @@ class IndexFile:
             self.count -= 1
         self._header_from_last()
 
-    def _take_back_uncounted(self) -> None:
-        """The put that a kill interrupted between slot and header."""
-        if self.count < self.entries_max:
-            key_hash, _, _, previous = self.entry(self.count)
-            slot_at = HEADER.size + 4 * (key_hash % self.slots)
-            if _SLOT.unpack_from(self.view, slot_at)[0] == self.count:
-                _SLOT.pack_into(self.view, slot_at, previous if previous < self.count else 0)
+    def _count_uncounted(self) -> None:
+        """A kill came between entries and header: behind the counted entries everything else is zero."""
+        while self.count < self.entries_max and self.entry(self.count) != (0, 0, 0, 0):
+            self.count += 1
 
     def _take_back(self, key_hash: int, number: int, previous: int) -> None:
         _SLOT.pack_into(self.view, HEADER.size + 4 * (key_hash % self.slots), previous)
@@ -225,14 +224,15 @@ class KeyIndex:
             return -1
         return newest.end_physical
 
-    def writable_file(self) -> IndexFile:
-        """The newest file, or a new one when it is full."""
-        newest = self._newest or self.newest
-        if newest is None or newest.count >= newest.entries_max:
-            newest = self._add()
-        if newest.path not in self.dirty:
-            self.dirty.add(newest.path)
-        return newest
+    def put(self, items: Sequence[tuple[int, int, int]]) -> None:
+        """Adds (key hash, physical offset, store timestamp) items in log order, in new files as old ones fill up."""
+        done = 0
+        while done < len(items):
+            file = self._newest or self.newest
+            if file is None or file.is_full:
+                file = self._add()
+            self.dirty.add(file.path)
+            done = file.put_some(items, done)
 
     def _add(self) -> IndexFile:
         before = self.newest
