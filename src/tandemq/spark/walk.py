@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from tandemq.codec.record import FIXED_SIZE_V4, MAGIC_BLANK, MAGIC_V1, MAGIC_V2, PHYSICAL_OFFSET_AT
+from tandemq.codec.record import FIXED_SIZE_V4, MAGIC_BLANK, MAGIC_V1, MAGIC_V2, PHYSICAL_OFFSET_AT, check_record
 
 Positions = npt.NDArray[np.int64]
 
@@ -27,8 +27,6 @@ the decoder refuses."""
 _LANE_BYTES = 1 << 15
 """About 40 records of 800 bytes per lane: enough to pay for finding its start, and enough lanes for numpy."""
 _LANES_MIN = 8
-_CHAIN_CHECKED = 3
-"""Records that must follow a resynchronisation point; a body that imitates this many with the right offsets is no accident."""
 
 
 class End(Enum):
@@ -171,19 +169,12 @@ def resynchronise(buffer: Any, start: int, stop: int, limit: int, base: int) -> 
     """The first record boundary in [start, stop) of a buffer that lies at `base` in the log; None if there is none.
 
     Splits of a segment begin anywhere, and damaged records hide where the next one begins: both are found by magic and
-    physical offset, and confirmed by the records that follow.
+    physical offset, and confirmed by the record's own lengths adding up. What follows it does not count: it may be damaged.
     """
     position = start
     while position < stop:
         found = _candidate(buffer, position, stop, limit, base)
-        if found is None:
-            return None
-        if _chain_holds(buffer, found, limit, base):
+        if found is None or check_record(buffer, found, limit, crc=False) is None:
             return found
         position = found + 1
     return None
-
-
-def _chain_holds(buffer: Any, position: int, limit: int, base: int) -> bool:
-    chain = _hop(buffer, position, limit, limit, _CHAIN_CHECKED)
-    return chain[2] is not End.BROKEN and all(looks_like_record(buffer, p, limit, base) for p in chain[0])
