@@ -250,6 +250,11 @@ class PullConsumer:
         """What `poll` gives next of a queue."""
         return self._queue(queue).position
 
+    def examined(self, queue: QueueRef) -> int:
+        """How far a queue was looked at and polled: past `position` where the filter left nothing."""
+        fetched = self._queue(queue)
+        return fetched.position if fetched.waiting else max(fetched.position, fetched.state.next_offset)
+
     def seek(self, queue: QueueRef, offset: int) -> None:
         """Goes on at an offset; what was fetched ahead is dropped."""
         self._queue(queue)
