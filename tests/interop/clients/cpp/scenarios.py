@@ -314,6 +314,35 @@ class Kept:
         self.retry_topic = m.get_property("RETRY_TOPIC")
 
 
+class PatientProducer(Producer):
+    """The client gives up at once when another thread is just asking for a route; then it has to be asked again."""
+
+    def send_sync(self, *a: object) -> object:
+        return self._patiently(super().send_sync, *a)
+
+    def send_async(self, *a: object) -> object:
+        return self._patiently(super().send_async, *a)
+
+    def send_oneway(self, *a: object) -> object:
+        return self._patiently(super().send_oneway, *a)
+
+    def send_batch(self, *a: object) -> object:
+        return self._patiently(super().send_batch, *a)
+
+    def send_orderly(self, *a: object) -> object:
+        return self._patiently(super().send_orderly, *a)
+
+    def _patiently(self, send: Callable[..., object], *a: object) -> object:
+        deadline = time.monotonic() + 10
+        while True:
+            try:
+                return send(*a)
+            except Exception as error:
+                if "No route info" not in str(error) or time.monotonic() > deadline:
+                    raise
+                time.sleep(0.1)
+
+
 def group(name: str) -> str:
     return f"GID_cpp_{name}_{RUN}"
 
@@ -420,7 +449,7 @@ def tell(name: str, results: dict[str, bool]) -> None:
 
 def main() -> None:
     global sender
-    sender = Producer(group("p"), max_message_size=1 << 20)
+    sender = PatientProducer(group("p"), max_message_size=1 << 20)
     sender.set_namesrv_addr(NAMESRV)
     ffi_check(dll.SetProducerInstanceName(sender._handle, f"p-{RUN}".encode()))
     sender.start()
