@@ -5,6 +5,7 @@ SEND_MESSAGE and SEND_REPLY_MESSAGE carry the long names, their V2 forms and SEN
 where text is due, null, binary headers) goes through the general decoder and `send_header_of`.
 """
 
+from collections.abc import Callable
 from typing import Any
 
 import msgspec
@@ -71,14 +72,23 @@ _decode_long = msgspec.json.Decoder(_LongRequest, strict=False).decode
 _decode_short = msgspec.json.Decoder(_short_request(), strict=False).decode
 
 
+SEND_DECODE_ERRORS = (msgspec.MsgspecError, UnicodeDecodeError, RecursionError)
+"""What a decoder from `send_decoder` raises for a header it can't take in one pass."""
+
+
+def send_decoder(code: int) -> Callable[[bytes], Any]:
+    """header -> request (opaque, flag, version, extFields: SendHeader), without a second look at what it refuses."""
+    return _decode_short if code in SHORT_CODES else _decode_long
+
+
 def decode_send_request(header: bytes, code: int) -> tuple[int, int, SendHeader]:
     """(opaque, flag, send header) of a JSON header known to be of `code`."""
     try:
-        found = _decode_short(header) if code in SHORT_CODES else _decode_long(header)
-    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
+        found = send_decoder(code)(header)
+    except SEND_DECODE_ERRORS:
         _, _, version, opaque, flag, _, ext = header_json.decode(header)
         return opaque, flag, send_header_of(ext, code, version)
-    send = found.extFields
+    send: SendHeader = found.extFields
     send.version = found.version
     return found.opaque, found.flag, send
 

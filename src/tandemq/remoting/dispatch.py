@@ -27,8 +27,8 @@ from tandemq.codec.command import (
     encode_response,
 )
 from tandemq.codec.frame import JSON, Frame
-from tandemq.codec.send_header import SendHeader, decode_send_request, send_header_of
-from tandemq.errors import CodecError, MalformedHeader, ReplyError, TandemError
+from tandemq.codec.send_header import SEND_DECODE_ERRORS, SendHeader, send_decoder, send_header_of
+from tandemq.errors import CodecError, ReplyError, TandemError
 from tandemq.remoting.connection import Connection
 
 log = logging.getLogger("tandemq.remoting")
@@ -72,9 +72,11 @@ class Dispatcher:
         self._authenticate = authenticate
         # A JSON header that starts with its code (Java, C++, ours) finds its handler without being decoded first.
         # With access control every request is decoded, because the signature covers all ext fields.
-        self._send_by_prefix: dict[bytes, tuple[int, SendHandler]] = {}
+        self._send_by_prefix: dict[bytes, tuple[int, Callable[[bytes], Any], SendHandler]] = {}
         if authenticate is None:
-            self._send_by_prefix = {_PREFIX + b"%d" % code: (code, handler) for code, handler in self._send.items()}
+            self._send_by_prefix = {
+                _PREFIX + b"%d" % code: (code, send_decoder(code), handler) for code, handler in self._send.items()
+            }
         self.requests = 0
         """Requests taken, for metrics."""
         self.failures = 0
@@ -82,24 +84,19 @@ class Dispatcher:
 
     def __call__(self, connection: Connection, frame: Frame) -> None:
         encoding, header, body = frame
-        if encoding == JSON:
-            found = self._send_by_prefix.get(header[: header.find(b",", 8, 20)])
-            if found is not None and found[0] not in connection.excluded_codes:
-                code, handler = found
-                self._call_send(connection, code, handler, header, body)
-                return
-        self._dispatch(connection, decode_command(frame), header if encoding == JSON else None)
-
-    def _call_send(
-        self, connection: Connection, code: int, handler: SendHandler, header: bytes, body: memoryview
-    ) -> None:
+        found = self._send_by_prefix.get(header[: header.find(b",", 8, 20)]) if encoding == JSON else None
+        if found is None or found[0] in connection.excluded_codes:
+            self._dispatch(connection, decode_command(frame), header if encoding == JSON else None)
+            return
+        code, decode, handler = found
         try:
-            opaque, flag, send = decode_send_request(header, code)
-        except MalformedHeader as error:
-            command = decode_command((JSON, header, body))  # raises when the header as a whole is broken
-            self._fail(connection, command.opaque, command.flag, code, error)
+            request = decode(header)
+        except SEND_DECODE_ERRORS:  # numbers as text, null, ...: legal, only slower
+            self._dispatch(connection, decode_command(frame), header)
             return
         self.requests += 1
+        opaque, flag, send = request.opaque, request.flag, request.extFields
+        send.version = request.version
         try:
             reply = handler(connection, opaque, flag, send, body)
         except Exception as error:
