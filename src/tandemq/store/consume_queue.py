@@ -256,7 +256,12 @@ class ConsumeQueue:
         if start >= self._tail_at:
             at = (start - self._tail_at) * ENTRY_SIZE
             return self.tail[at : at + count * ENTRY_SIZE]
-        return self._read(start, min(count, self._tail_at - start))
+        found = self._read(start, min(count, self._tail_at - start))
+        read = len(found) // ENTRY_SIZE
+        if read < count and start + read == self._tail_at:
+            # A reader that asks for what is there gets all of it, wherever the line between file and tail runs.
+            return found + self.tail[: (count - read) * ENTRY_SIZE]
+        return found
 
     def _read(self, start: int, count: int) -> bytes:
         file_index = start - start % self._file_entries
