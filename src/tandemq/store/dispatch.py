@@ -217,12 +217,17 @@ class Dispatcher:
 
 
 def property_value(properties: bytes, name: bytes) -> bytes:
-    """The value of one property without decoding them all; `name` ends with its separator. Empty if there is none."""
-    at = properties.find(name)
-    while at > 0 and properties[at - 1] != 2:
-        at = properties.find(name, at + 1)
-    if at < 0:
-        return b""
-    start = at + len(name)
-    stop = properties.find(b"\x02", start)
-    return properties[start:stop] if stop >= 0 else properties[start:]
+    """The value of one property without decoding them all; `name` ends with its separator. Empty if there is none.
+
+    The last one wins, as in a map: upstream's batches do repeat UNIQ_KEY. Empty values do not count.
+    """
+    at = properties.rfind(name)
+    while at >= 0:
+        if at == 0 or properties[at - 1] == 2:
+            start = at + len(name)
+            stop = properties.find(b"\x02", start)
+            value = properties[start:stop] if stop >= 0 else properties[start:]
+            if value:
+                return value
+        at = properties.rfind(name, 0, at)
+    return b""

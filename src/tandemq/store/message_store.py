@@ -169,7 +169,8 @@ class MessageStore:
             else None
         )
         delays = parse_delay_levels(config.message_delay_level)
-        self._dispatcher = Dispatcher(self.log, self._queue_table, self._index, delays, 0)
+        index = self._index if writable else None  # read-only: queues grow in memory, index files stay as they are
+        self._dispatcher = Dispatcher(self.log, self._queue_table, index, delays, 0)
         self._queues = self._queue_table.table
 
     # -- opening and closing
@@ -229,6 +230,8 @@ class MessageStore:
             dispatch_limit=self._confirmed,
         )
         self.recovered = recovery.run(self._dispatcher)
+        if self.dispatched < self.appended:
+            self.number_undispatched()
         self._flusher = Flusher(self.log, disk, self.config, self._clock, self.recovered.durable, post)
         self._flusher.on_idle = self._hand_over_views
         if self._read_only:

@@ -220,6 +220,8 @@ class Recovery:
                 for name in reversed(index.names.copy()):
                     if index.file(name).end_timestamp > self.checkpoint.index_timestamp:
                         index.drop_from(name)
+                # The keys of one message may be spread over two files: the last one of those kept is indexed again.
+                index.cut(index.end_physical)
             return True
         if views.index_name and views.index_name not in index.names:
             return False
@@ -239,7 +241,7 @@ class Recovery:
         if trusted:
             begin = start
             if self.index is not None and self.checkpoint.views is None and not self.read_only:
-                begin = min(start, max(first, self.index.end_physical + 1 if self.index.names else first))
+                begin = min(start, max(first, self._index_end()))
             try:
                 return self._dispatch_from(dispatcher, begin, start, end)
             except ViewsDamaged:
@@ -250,6 +252,10 @@ class Recovery:
             if self.index is not None:
                 self.index.destroy()
         return self._dispatch_from(dispatcher, first, first, end)
+
+    def _index_end(self) -> int:
+        """Without a checkpoint of ours: the offset behind the last message that the index has."""
+        return self.index.end_physical + 1 if self.index is not None and self.index.names else 0
 
     def _dispatch_from(self, dispatcher: Dispatcher, begin: int, start: int, end: int) -> int:
         first = self.log.first_offset
