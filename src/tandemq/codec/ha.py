@@ -258,8 +258,8 @@ class Hello(msgspec.Struct, frozen=True):
     promised_number: int
     promised_id: str
     history: list[EpochItem]
-    in_sync: list[str]
-    """The in-sync replicas it knows of, from the last master it followed."""
+    members: list[str]
+    """The replicas of the group it knows of, from the last master it followed."""
     last_file_only: bool = False
 
 

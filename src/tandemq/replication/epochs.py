@@ -96,12 +96,22 @@ def from_items(items: Iterable[EpochItem]) -> History:
     return History(tuple(epochs[-HISTORY_MAX:]))
 
 
+def new_identity(place: str, random_text: str) -> str:
+    """The identity of a new store: where its broker is, for people, and something nobody else has."""
+    return f"{place}#{random_text}"
+
+
+def place_of(replica: str) -> str:
+    """Two identities of one place are one node that lost its disk: the older one never comes back."""
+    return replica.partition("#")[0]
+
+
 @dataclass(frozen=True, slots=True)
 class ReplicaRecord:
     """What a node must remember about itself across a crash; see replica_file.py."""
 
     replica: str
-    """This store's identity: random, made once."""
+    """This store's identity, made once: `place#random`, see `place_of`."""
     history: History = History()
     promise: Promise = Promise()
     members: frozenset[str] = frozenset()

@@ -46,7 +46,7 @@ from tandemq.replication.decisions import (
     SteppedDown,
     Truncate,
 )
-from tandemq.replication.epochs import Epoch, History, Promise, ReplicaRecord, common_point, from_items, to_items
+from tandemq.replication.epochs import Epoch, History, Promise, ReplicaRecord, common_point, from_items, place_of, to_items
 from tandemq.replication.session import Session, SessionState
 
 HELLO_WAIT: Final = 5.0
@@ -149,7 +149,8 @@ class MasterState:
         """Replicas that have not been heard in the current asking."""
         if self.phase is not Phase.ASKING:
             return frozenset()
-        return self._ask - {session.replica for session in self._heard()}
+        heard = {place_of(session.replica) for session in self._heard()}
+        return frozenset(replica for replica in self._ask if place_of(replica) not in heard)
 
     def allow(self, now: float) -> list[Decision]:
         """The operator says: open without those that don't come."""
@@ -230,6 +231,8 @@ class MasterState:
             out.append(Truncate(agreed, self.log.end, f"replica {donor.replica} has the newer history"))
             self.log.end = agreed
         self.log.flushed = min(self.log.flushed, self.log.end)
+        self.confirmed = min(self.confirmed, self.log.end)
+        out.append(Confirm(self.confirmed))
         self._save(out, history=donor.history)
         self.phase = Phase.TAKING
         self._donor, self._take_stop = donor.id, hello.end
@@ -260,7 +263,7 @@ class MasterState:
         self._save(
             out,
             history=self.record.history.opened(epoch.number, epoch.id, epoch.start),
-            members=(self.record.members | self.record.in_sync) - {self.record.replica},
+            members=self._other_members(),
             in_sync=frozenset(),
             reigning=True,
         )
@@ -273,6 +276,10 @@ class MasterState:
         for session in self._heard():
             self._welcome(out, session, now)
         return out
+
+    def _other_members(self) -> frozenset[str]:
+        here = place_of(self.record.replica)
+        return frozenset(r for r in self.record.members | self.record.in_sync if place_of(r) != here)
 
     # --- connections ------------------------------------------------------------------------------------------------
 
@@ -373,7 +380,8 @@ class MasterState:
         if self.phase is Phase.OPEN:
             self._welcome(out, session, now)
             return
-        self._ask = (self._ask | frozenset(hello.in_sync)) - {self.record.replica} if self._lost_disk() else self._ask
+        if self._lost_disk():
+            self._ask_also(hello)
         self._send(out, session, self._welcome_frame(session, is_open=False), now)
         self._decide(out, now)
 
@@ -399,7 +407,7 @@ class MasterState:
             return  # the answer to an earlier challenge of ours; the one to the last is on its way
         if self.phase is Phase.OPEN:
             if self._is_newborn():
-                self._reask(out, frozenset({hello.replica, *hello.in_sync}), promised.number, text, now)
+                self._reask(out, hello, promised.number, text, now)
             else:
                 self._step_down(out, text, promised.number, now)
         elif self.phase is Phase.ASKING:
@@ -430,13 +438,18 @@ class MasterState:
     def _ask_again(self, out: list[Decision], session: Session, hello: Hello, now: float) -> None:
         text = f"replica {hello.replica} holds a history of this group that this master does not have"
         above = max(session.history.last_number, self.number)
-        self._reask(out, frozenset({hello.replica, *hello.in_sync}), above, text, now)
+        self._reask(out, hello, above, text, now)
 
-    def _reask(self, out: list[Decision], ask: frozenset[str], above: int, text: str, now: float) -> None:
+    def _ask_also(self, hello: Hello) -> None:
+        """Without a memory of our own: everybody whom the replicas know of, but our own former self."""
+        here = place_of(self.record.replica)
+        self._ask |= {replica for replica in (hello.replica, *hello.members) if place_of(replica) != here}
+
+    def _reask(self, out: list[Decision], hello: Hello, above: int, text: str, now: float) -> None:
         """A newborn master gives way to its group's real history: takes it over before it writes again."""
         self._end_reign(out, text, above, asking=True)
         self.phase = Phase.ASKING
-        self._ask = ask - {self.record.replica}
+        self._ask_also(hello)
         self._save(out, reigning=False, history=History())
         for session in list(self.sessions.values()):
             if session.classic:
@@ -527,10 +540,12 @@ class MasterState:
         if session.replica in self._saved_in_sync:
             session.state = SessionState.IN_SYNC
         elif session.replica not in self.record.in_sync:
+            here = place_of(session.replica)
+            others = {replica for replica in self.record.members if place_of(replica) != here}
             self._save(
                 out,
                 in_sync=self.record.in_sync | {session.replica},
-                members=self.record.members | {session.replica},
+                members=frozenset({session.replica, *others}),
             )
 
     def saved(self, record: ReplicaRecord, now: float) -> list[Decision]:

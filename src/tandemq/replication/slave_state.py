@@ -180,7 +180,7 @@ class SlaveState:
             promised_number=record.promise.number,
             promised_id=record.promise.id,
             history=to_items(record.history),
-            in_sync=sorted(record.in_sync),
+            members=sorted(record.members),
             last_file_only=self.terms.last_file_only,
         )
         self.phase = SlavePhase.TOLD
@@ -229,13 +229,13 @@ class SlaveState:
             why = "the log is empty" if empty else f"{reason.value}: {reason.advice}"
             out.append(Reset(welcome.start_empty_at, save_from, log.end, why))
             log.first = log.end = log.flushed = welcome.start_empty_at
-            self.confirmed = min(self.confirmed, log.end)
         elif agreed < log.end:
             why = f"the master's epoch {welcome.number} has another history from {agreed} on"
             out.append(Truncate(agreed, log.end, why))
             log.end = agreed
             log.flushed = min(log.flushed, agreed)
-            self.confirmed = min(self.confirmed, agreed)
+        self.confirmed = min(self.confirmed, log.end)
+        out.append(Confirm(self.confirmed))
         return log.end
 
     def _on_members(self, out: list[Decision], members: Members) -> None:

@@ -1,0 +1,636 @@
+"""A replicated group under every fault we can think of, deterministic by seed.
+
+One master and one to three slaves run the real store (on disks that forget what was not synced) and the real state
+machines of replication, on a simulated clock and network.  Producers write at every ack level, an operator promotes and
+demotes, and these happen, in any combination: kill -9, power cut (lost, torn and reordered sectors, also in the middle of
+any disk operation), clean restart, pause, partition in both or one direction, connections that break at both ends or only
+at one (so that the slave comes twice), slowness, damaged bytes on the wire and on disk, failing fdatasync, full disk,
+a replaced disk, forged acks.
+
+Checked all the time (see ledger.py): a promise is true when it is made; what is acknowledged at a level, or shown to
+readers, survives every fault that the level promises to survive; a slave shows nothing its master has not confirmed and
+nothing else than its master has; nothing is cut without being saved aside.  At the end, with everything healed, there is
+one master, everybody follows it, all logs are equal and nothing promised is missing.
+
+    result = simulate(seed)          the same seed gives the same run, event for event
+"""
+
+from dataclasses import dataclass, field
+from random import Random
+
+from tandemq.codec.ha import encode_report
+from tandemq.replication.acks import AckLevel, PutStatus
+from tandemq.replication.master_state import MasterTerms, Phase
+from tandemq.replication.slave_state import SlaveTerms
+from tandemq.store.config import StoreConfig
+from tandemq.store.message_store import Appended
+from tandemq.testing.ledger import Entry, Ledger, Violation
+from tandemq.testing.network import EventQueue, SimulatedNetwork
+from tandemq.testing.sim_node import SimNode, Watcher
+
+FAULTS_UNTIL = 4.0
+"""Simulated seconds of trouble; then everything heals."""
+SETTLED_BY = 24.0
+"""Simulated seconds after which a group that has not converged never will."""
+STEPS_MAX = 200_000
+LEVELS = (
+    AckLevel(2),
+    AckLevel(2),
+    AckLevel(2, durable=True),
+    AckLevel("majority"),
+    AckLevel("all"),
+    AckLevel("all", durable=True),
+    AckLevel(1),
+)
+
+
+@dataclass(slots=True)
+class SimulationResult:
+    """What a run was and did."""
+
+    seed: int
+    nodes: int
+    level: str
+    steps: int = 0
+    sent: int = 0
+    acknowledged: int = 0
+    faults: dict[str, int] = field(default_factory=dict)
+    reigns: int = 0
+    violation: str = ""
+    trace: list[str] = field(default_factory=list)
+
+    @property
+    def summary(self) -> str:
+        faults = ", ".join(f"{count} {name}" for name, count in sorted(self.faults.items()))
+        outcome = f"VIOLATION: {self.violation}" if self.violation else "ok"
+        return (
+            f"seed {self.seed}: {self.nodes} nodes, level {self.level}, {self.sent} sent, {self.acknowledged} acknowledged, "
+            f"{self.reigns} reigns, {self.steps} steps ({faults}): {outcome}"
+        )
+
+
+def simulate(seed: int, *, trace: bool = False) -> SimulationResult:
+    """One run; a broken invariant is told in `violation`, never raised."""
+    world = World(seed, trace=trace)
+    try:
+        world.run()
+    except AssertionError as error:
+        world.result.violation = f"{error or type(error).__name__} at t={world.events.now:.4f}"
+    return world.result
+
+
+class World(Watcher):
+    """Nodes, network, producer, operator and fate."""
+
+    def __init__(self, seed: int, *, trace: bool = False) -> None:
+        self.random = random = Random(seed)
+        self.events = EventQueue()
+        self.network = SimulatedNetwork(self.events, random)
+        level = random.choice(LEVELS)
+        count = random.choice((2, 2, 3, 3, 4))
+        strict = level.copies != 1
+        key = random.choice(("", "secret"))
+        segment_size = random.choice((8192, 16384))
+        self.level = level
+        master_terms = MasterTerms(
+            group="g",
+            level=level,
+            sync_flush=random.random() < 0.25,
+            strict_open=strict,
+            heartbeat=0.05,
+            housekeeping=0.2,
+            gap_max=random.choice((3000, 1 << 20)),
+            away_max=0.3,
+            rejoin_wait=0.5,
+            readers_wait=strict and random.random() < 0.7,
+            shared_key=key,
+            classic_batch=1024,
+            batch=random.choice((200, 1500, 100_000)),
+        )
+        slave_terms = SlaveTerms(group="g", heartbeat=0.05, housekeeping=0.2, shared_key=key, batch=master_terms.batch)
+        store_config = StoreConfig(
+            commit_log_segment_size=segment_size,
+            consume_queue_segment_size=2000,
+            index_enable=False,
+            message_size_max=2048,
+            flush_views_interval_ms=random.choice((20, 200)),
+        )
+        self.nodes = [
+            SimNode(f"n{i}", self.events, self.network, random, self, store_config, master_terms, slave_terms)
+            for i in range(count)
+        ]
+        self.chosen = self.nodes[0]
+        """Whom the operator wants as master."""
+        self.ledger = Ledger(list(self.nodes))
+        self.result = SimulationResult(seed, count, str(level))
+        self._tracing = trace
+        self._calm = False
+        self._unheard: dict[str, list[SimNode]] = {}
+        self._last_reign: SimNode | None = None
+        self._power_cut_at: dict[str, float] = {}
+        self._must_survive: dict[str, tuple[list[Entry], str]] = {}
+        self._body_count = 0
+        self._checked_steps = 0
+
+    # --- the run ----------------------------------------------------------------------------------------------------
+
+    def run(self) -> None:
+        """Trouble, then healing, then the reckoning."""
+        for node in self.nodes:
+            node.role, node.follows = ("master" if node is self.chosen else "slave"), self.chosen
+            self._boot(node)
+        self.events.after(0.02, self._produce)
+        self.events.after(0.1, self._fault)
+        while self.events.now < FAULTS_UNTIL and self._step():
+            pass
+        self._heal_everything()
+        while not self._converged():
+            if self.events.now > SETTLED_BY or not self._step():
+                raise Violation(f"no convergence: {self._describe()}")
+        self._reckon()
+
+    def _step(self) -> bool:
+        self.result.steps += 1
+        if self.result.steps > STEPS_MAX:
+            raise Violation(f"more than {STEPS_MAX} steps: {self._describe()}")
+        return self.events.step()
+
+    def _reckon(self) -> None:
+        master = self.chosen
+        assert master.master is not None
+        self.ledger.settled(master)
+        end = master.store.appended
+        for node in self.nodes:
+            first = max(node.store.first_offset, master.store.first_offset)
+            if node.log_bytes(first, end) != master.log_bytes(first, end):
+                raise Violation(f"the logs of {node.name} and {master.name} differ at the end")
+            counts = {key: node.store.queue_range(*key)[1] for key in node.store.queues()}
+            wanted = {key: master.store.queue_range(*key)[1] for key in master.store.queues()}
+            if counts != wanted:
+                raise Violation(f"the queues of {node.name} and {master.name} differ at the end: {counts} {wanted}")
+
+    def _converged(self) -> bool:
+        master = self.chosen
+        if not master.is_open or master.store.dispatched != master.store.appended:
+            return False
+        return all(
+            node is master
+            or (
+                node.is_following
+                and node.slave is not None
+                and node.slave.record.promise == master.record.promise
+                and node.store.appended == master.store.appended
+                and node.store.dispatched == node.store.appended
+            )
+            for node in self.nodes
+        )
+
+    def _describe(self) -> str:
+        def one(node: SimNode) -> str:
+            if not node.alive:
+                return f"{node.name} dead"
+            if node.master is not None:
+                waiting = ",".join(sorted(node.master.waiting_for))
+                return (
+                    f"{node.name} {node.master.phase.value} epoch {node.master.number} end {node.store.appended} "
+                    f"confirmed {node.master.confirmed} shown {node.store.dispatched} waits for [{waiting}]"
+                )
+            assert node.slave is not None
+            slave = node.slave
+            return (
+                f"{node.name} {slave.phase.value} of {node.follows.name if node.follows else '-'} end {node.store.appended} "
+                f"shown {node.store.dispatched} {slave.trouble}"
+            )
+
+        return f"operator's master {self.chosen.name}; " + "; ".join(one(node) for node in self.nodes)
+
+    # --- the producer -----------------------------------------------------------------------------------------------
+
+    def _produce(self) -> None:
+        if self._calm:
+            return
+        random = self.random
+        masters = [node for node in self.nodes if node.is_open]
+        for _ in range(random.randint(1, 3) if masters else 0):
+            self._send(random.choice(masters))
+        self.events.after(random.uniform(0.002, 0.02), self._produce)
+
+    def _send(self, node: SimNode) -> None:
+        random = self.random
+        level = self.level if random.random() < 0.7 else random.choice(LEVELS)
+        if isinstance(level.copies, int) and level.copies > len(self.nodes):
+            level = AckLevel("all", level.durable)
+        self._body_count += 1
+        self.result.sent += 1
+        body = b"%d " % self._body_count + random.randbytes(random.choice((10, 100, 400)))
+        promise = node.master.record.promise if node.master is not None else None
+
+        def done(status: PutStatus, reason: str, appended: Appended) -> None:
+            if status is not PutStatus.PUT_OK:
+                return
+            assert node.master is not None
+            if node.master.record.promise != promise or node.master.phase is not Phase.OPEN:
+                raise Violation(f"{node.name} acknowledged after its reign had ended")
+            start = appended.physical_offset
+            data = node.log_bytes(start, start + appended.size)
+            if body not in data:
+                raise Violation(
+                    f"{node.name} acknowledged [{start}, {start + appended.size}) which holds something else"
+                )
+            self.result.acknowledged += 1
+            copies = level.needed(node.acks.group_size)
+            durable = level.durable or (node.master_terms.sync_flush and copies == 1)
+            self.ledger.promise(Entry("message", start, data, copies, durable, node.name), self._excused())
+
+        node.produce(random.randrange(3), body, level, done)
+
+    def _excused(self) -> int:
+        """Nodes whose machine stopped a moment ago: their ack was true when they gave it."""
+        return sum(1 for at in self._power_cut_at.values() if self.events.now - at < 0.5)
+
+    # --- what nodes tell --------------------------------------------------------------------------------------------
+
+    def traced(self, node: SimNode, text: str) -> None:
+        if self._tracing:
+            self.result.trace.append(f"{self.events.now:8.4f} {node.name} {text}")
+
+    def _tell(self, text: str) -> None:
+        if self._tracing:
+            self.result.trace.append(f"{self.events.now:8.4f} ** {text}")
+
+    def opened(self, node: SimNode) -> None:
+        assert node.master is not None
+        self.result.reigns += 1
+        self._last_reign = node
+        places = {replica.partition("#")[0] for replica in node.master.opened_without}
+        unheard = self._unheard.pop(node.name, []) + [other for other in self.nodes if other.name in places]
+        self.ledger.opened(node, list(unheard))
+        node.ask = frozenset()
+
+    def stepped_down(self, node: SimNode, asking: bool) -> None:
+        self.ledger.forgive_single(node.name)
+        if not asking:
+            self.events.after(0.0, lambda: self._make_slave(node))
+
+    def _make_slave(self, node: SimNode) -> None:
+        if node.alive and node.master is not None and node.master.phase is Phase.DEPOSED:
+            node.follows = self.chosen
+            node.guarded(lambda: node.change_role("slave"))
+
+    def confirmed(self, node: SimNode, before: int, offset: int) -> None:
+        if node.master is not None:
+            self._shown_by_master(node, before, offset)
+            return
+        master = self._master_of(node)
+        if master is None or master.master is None:
+            return
+        if offset > master.master.confirmed:
+            raise Violation(f"{node.name} shows {offset}, its master has confirmed {master.master.confirmed}")
+        start = max(before, master.store.first_offset)
+        if node.log_bytes(start, offset) != master.log_bytes(start, offset):
+            raise Violation(f"{node.name} shows other bytes in [{start}, {offset}) than its master {master.name}")
+
+    def _shown_by_master(self, node: SimNode, before: int, offset: int) -> None:
+        assert node.master is not None
+        terms = node.master_terms
+        strict = terms.readers_wait or terms.level.copies == 1
+        if node.master.phase is not Phase.OPEN or not strict:
+            return
+        copies = terms.level.needed(node.acks.group_size)
+        data = node.log_bytes(before, offset)
+        self.ledger.promise(
+            Entry("shown", before, data, copies, terms.level.durable or (terms.sync_flush and copies == 1), node.name),
+            self._excused(),
+        )
+
+    def _master_of(self, slave: SimNode) -> SimNode | None:
+        if not slave.is_following:
+            return None
+        for node in self.nodes:
+            if node.is_open and node.record.promise == slave.record.promise:
+                return node
+        return None
+
+    def cut(self, node: SimNode, start: int, end: int) -> None:
+        pass
+
+    def died(self, node: SimNode, *, power: bool) -> None:
+        self._tell(f"{node.name} {'loses power' if power else 'is killed'}")
+        must = self.ledger.held_by(node, durable=power)
+        must = [entry for entry in must if entry.durable or not power]
+        self._must_survive[node.name] = (must, "power cut" if power else "kill")
+        if power:
+            self._power_cut_at[node.name] = self.events.now
+        self.events.after(self.random.uniform(0.02, 0.4), lambda: self._boot(node))
+
+    def _boot(self, node: SimNode) -> None:
+        if node.alive:
+            return
+        if node is not self.chosen and self.random.random() < 0.8:
+            node.role = "slave"
+            node.follows = self.chosen
+        elif node is self.chosen:
+            node.role = "master"
+        self._tell(f"{node.name} starts as {node.role}")
+        if node.disk.crash_at is not None:
+            node.disk.crash_at = None
+        node.boot()
+        must, fault = self._must_survive.pop(node.name, ([], ""))
+        if node.alive:
+            standing = [entry for entry in must if entry in self.ledger.entries]
+            # A boot may already have taken over another's newer history, which ends promises of one copy.
+            self.ledger.survived(node, [e for e in standing if e.copies > 1 or node.master is None], fault)
+
+    # --- the operator -----------------------------------------------------------------------------------------------
+
+    def _promote(self) -> None:
+        """Chooses the furthest slave; the others, and the old master if it can be had, must be heard."""
+        candidates = [n for n in self.nodes if n.alive and n.slave is not None and n.events.now >= n.paused_until]
+        if not candidates:
+            return
+        best = max(candidates, key=lambda n: (n.record.history.number_at(n.store.appended - 1), n.store.appended))
+        old = self.chosen
+        demoted = old.is_open and self.random.random() < 0.5
+        self._tell(f"the operator promotes {best.name} instead of {old.name}{', demoting it first' if demoted else ''}")
+        self.chosen = best
+        gone = [node for node in (old, self._last_reign) if node is not None and node is not best]
+        unheard = [] if demoted and self._last_reign is old else gone
+        best.ask = frozenset(
+            n.record.replica for n in self.nodes if n is not best and n not in unheard and n.record.replica
+        )
+        self._unheard[best.name] = unheard
+        if demoted:
+            old.guarded(
+                lambda: old.act(old.master.order(0, "the operator demotes it", self.events.now)) if old.master else None
+            )
+        best.guarded(lambda: best.change_role("master", promoted=True))
+        for node in self.nodes:
+            if node is not best:
+                self.events.after(self.random.uniform(0.0, 0.2), lambda node=node: self._repoint(node))  # type: ignore[misc]
+
+    def _repoint(self, node: SimNode) -> None:
+        """Tells a node who is master now: slaves follow, an old master learns that its reign is over."""
+        if node is self.chosen:
+            return
+        node.follows = self.chosen
+        if not node.alive:
+            node.role = "slave"
+            return
+        if node.master is not None:
+            text = f"the operator made {self.chosen.name} the master"
+            node.guarded(lambda: node.act(node.master.order(0, text, self.events.now)) if node.master else None)
+        elif node.slave is not None:
+            for link in list(node.links.values()):
+                if link.there != self.chosen.name:
+                    self.network.reset(link)
+
+    # --- fate -------------------------------------------------------------------------------------------------------
+
+    def _fault(self) -> None:
+        if self._calm:
+            return
+        random = self.random
+        names, weights = zip(*FAULTS.items(), strict=True)
+        name = random.choices(names, weights)[0]
+        if getattr(self, f"_fault_{name}")(random.choice(self.nodes)):
+            self.result.faults[name] = self.result.faults.get(name, 0) + 1
+        self.events.after(random.uniform(0.02, 0.25), self._fault)
+
+    def _fault_kill(self, node: SimNode) -> bool:
+        node.die(power=False)
+        return True
+
+    def _fault_power(self, node: SimNode) -> bool:
+        node.die(power=True)
+        return True
+
+    def _fault_power_at_write(self, node: SimNode) -> bool:
+        """The power goes in the middle of one of the next disk operations."""
+        if not node.alive:
+            return False
+        node.disk.crash_at = len(node.disk.steps) + self.random.randrange(12)
+        return True
+
+    def _fault_power_all(self, node: SimNode) -> bool:
+        for each in self.nodes:
+            each.die(power=True)
+        return True
+
+    def _fault_restart(self, node: SimNode) -> bool:
+        if not node.alive:
+            return False
+        self._tell(f"{node.name} is stopped")
+        self._must_survive[node.name] = (self.ledger.held_by(node), "clean stop")
+        node.stop()
+        self.events.after(self.random.uniform(0.02, 0.3), lambda: self._boot(node))
+        return True
+
+    def _fault_pause(self, node: SimNode) -> bool:
+        self._tell(f"{node.name} pauses")
+        node.pause(self.random.uniform(0.02, 0.4))
+        return True
+
+    def _fault_partition(self, node: SimNode) -> bool:
+        self._tell(f"{node.name} is cut off")
+        for other in self.nodes:
+            if other is not node:
+                self.network.block(node.name, other.name)
+                self.network.block(other.name, node.name)
+        self.events.after(self.random.uniform(0.05, 0.6), self.network.heal)
+        return True
+
+    def _fault_one_way(self, node: SimNode) -> bool:
+        other = self.random.choice(self.nodes)
+        if other is node:
+            return False
+        self._tell(f"nothing passes from {node.name} to {other.name}")
+        self.network.block(node.name, other.name)
+        self.events.after(self.random.uniform(0.05, 0.6), self.network.heal)
+        return True
+
+    def _fault_reset(self, node: SimNode) -> bool:
+        for link in [link for link in self.network.links.values() if link.here == node.name]:
+            self.network.reset(link)
+        return True
+
+    def _fault_half_reset(self, node: SimNode) -> bool:
+        """Only the slave notices, and comes again while the master still has its old connection."""
+        for link in [link for link in self.network.links.values() if link.here == node.name]:
+            if node.slave is not None:
+                self.network.reset(link, both=False)
+        return True
+
+    def _fault_slow(self, node: SimNode) -> bool:
+        self.network.slowness = self.random.choice((1.0, 5.0, 20.0))
+        return True
+
+    def _fault_damage(self, node: SimNode) -> bool:
+        self.network.damage = self.random.choice((0.0, 0.02))
+        return True
+
+    def _fault_bit_flip(self, node: SimNode) -> bool:
+        """A bit of the log rots while the machine is off; recovery must notice, or the disk is replaced."""
+        if not node.alive or any(not other.alive for other in self.nodes):
+            return False
+        end, first = node.store.appended, node.store.first_offset
+        last_record = max(first, end - 150)
+        if end - last_record < 100:
+            return False
+        node.die(power=False)
+        node.disk.boot += 1
+        at = self.random.randrange(last_record, end)
+        size = node.store_config.commit_log_segment_size
+        file = node.disk.files.get(_log_file(at - at % size))
+        if file is not None:
+            self._tell(f"a bit rots at {at} on {node.name}")
+            file.data[at % size] ^= 1 << self.random.randrange(8)
+            file.durable = bytes(file.data)
+            self._must_survive[node.name] = ([], "")
+            self._replace_if_undetected(node, at)
+        return True
+
+    def _replace_if_undetected(self, node: SimNode, at: int) -> None:
+        rotten = node.log_bytes(at, at + 1)
+
+        def look() -> None:
+            if node.alive and node.store.appended > at and node.log_bytes(at, at + 1) == rotten:
+                # Not every byte of a record is under its checksum; an audit finds it, the operator replaces the disk.
+                node.die(power=False)
+                self._must_survive[node.name] = ([], "")
+                node.wipe()
+
+        self.events.after(0.0, lambda: self._boot_then(node, look))
+
+    def _boot_then(self, node: SimNode, action: object) -> None:
+        if not node.alive:
+            # Look at what recovery found before the node may speak to anybody.
+            self._boot_silently(node)
+        assert callable(action)
+        action()
+
+    def _boot_silently(self, node: SimNode) -> None:
+        blocked = set(self.network.blocked)
+        for other in self.nodes:
+            self.network.blocked.update(((node.name, other.name), (other.name, node.name)))
+        role, node.role = node.role, "slave"
+        node.boot()
+        node.role = role
+        self.network.blocked = blocked
+
+    def _fault_io_error(self, node: SimNode) -> bool:
+        if not node.alive:
+            return False
+        self._tell(f"fdatasync fails on {node.name}")
+        node.disk.sync_error = OSError(5, "Input/output error")
+        return True
+
+    def _fault_disk_full(self, node: SimNode) -> bool:
+        if not node.alive:
+            return False
+        self._tell(f"the disk of {node.name} fills up")
+        disk = node.disk
+        disk.capacity = disk.usage(_log_file(0))[0] + self.random.randrange(3000)
+        self.events.after(self.random.uniform(0.05, 0.4), lambda: self._free_disk(node))
+        return True
+
+    def _free_disk(self, node: SimNode) -> None:
+        node.disk.capacity = None
+        if node.alive:
+            node.store.retain()
+
+    def _fault_replace_disk(self, node: SimNode) -> bool:
+        """Only in a healthy group: a second failure on top would be more than any level of two promises."""
+        if not self._converged_roughly():
+            return False
+        node.die(power=False)
+        self._tell(f"{node.name} gets a new disk")
+        self._must_survive[node.name] = ([], "")
+        node.wipe()
+        return True
+
+    def _converged_roughly(self) -> bool:
+        return self.chosen.is_open and all(
+            node is self.chosen or (node.is_following and node.record.promise == self.chosen.record.promise)
+            for node in self.nodes
+        )
+
+    def _fault_promote(self, node: SimNode) -> bool:
+        self._promote()
+        return True
+
+    def _fault_forge(self, node: SimNode) -> bool:
+        """A stranger says hello as an empty RocketMQ slave and then claims to have everything and more."""
+        if not node.is_open or node.master is None or node.master_terms.shared_key:
+            return False
+        link = self.network.connect("stranger", node.name, node.accept, lambda data: None, lambda: None)
+        if link is None:
+            return False
+        self.network.send(link, encode_report(0))
+
+        def claim() -> None:
+            if link.open and node.alive:
+                self.network.send(link, encode_report(node.store.appended + 5000))
+
+        self.events.after(0.01, claim)
+        return True
+
+    def _heal_everything(self) -> None:
+        self._calm = True
+        self._tell("everything heals")
+        self.network.damage, self.network.slowness = 0.0, 1.0
+        self.network.heal()
+        for link in [link for link in self.network.links.values() if link.here == "stranger"]:
+            self.network.close(link)
+        for node in self.nodes:
+            node.disk.capacity = node.disk.sync_error = None
+            if node.disk.crash_at is not None:
+                node.disk.crash_at = None
+            if node.alive:
+                node.store.retain()
+        self._settle()
+
+    def _settle(self) -> None:
+        """The operator's last round: everybody knows the master; one that waits for nobody who can come is let on."""
+        for node in self.nodes:
+            if node is not self.chosen:
+                if node.alive and (node.master is not None or node.follows is not self.chosen):
+                    self._repoint(node)
+                node.follows = self.chosen
+        chosen = self.chosen
+        if chosen.alive and chosen.master is None:
+            chosen.guarded(lambda: chosen.change_role("master", promoted=True))
+        master = chosen.master
+        if chosen.alive and master is not None and master.phase is Phase.ASKING:
+            heard = sum(1 for s in master.sessions.values() if s.replica and not s.classic)
+            if heard >= len(self.nodes) - 1:
+                chosen.guarded(lambda: chosen.act(master.allow(self.events.now)))
+        self.events.after(0.3, self._settle)
+
+
+def _log_file(base: int):  # type: ignore[no-untyped-def]
+    from tandemq.testing.sim_node import LOG
+
+    return LOG / f"{base:020d}"
+
+
+FAULTS: dict[str, int] = {
+    "kill": 6,
+    "power": 6,
+    "power_at_write": 4,
+    "power_all": 1,
+    "restart": 3,
+    "pause": 3,
+    "partition": 4,
+    "one_way": 3,
+    "reset": 4,
+    "half_reset": 4,
+    "slow": 2,
+    "damage": 2,
+    "bit_flip": 1,
+    "io_error": 1,
+    "disk_full": 2,
+    "replace_disk": 1,
+    "promote": 4,
+    "forge": 2,
+}
+"""What may happen, and how often relative to each other."""
