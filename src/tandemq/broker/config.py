@@ -9,6 +9,10 @@ from tandemq.model.topic import group_name_problem, topic_name_problem
 from tandemq.settings import check, setting
 
 
+REGION_LENGTH_MAX = 255
+"""Of regionId: it is in every message and every send reply."""
+
+
 class BrokerRole(Enum):
     """Who writes, and whether a send waits for a slave."""
 
@@ -254,6 +258,10 @@ class BrokerConfig:
             raise ConfigError(f"brokerClusterName: {problem.replace('topic', 'cluster')}")
         if (problem := group_name_problem(self.broker_name)) is not None:
             raise ConfigError(f"brokerName: {problem.replace('group', 'broker')}")
+        if len(self.region_id) > REGION_LENGTH_MAX or not self.region_id.isprintable():
+            raise ConfigError(
+                f"regionId has {len(self.region_id)} characters: at most {REGION_LENGTH_MAX}, all printable"
+            )
         if (self.role is BrokerRole.SLAVE) != (self.broker_id > 0):
             raise ConfigError(
                 f"brokerRole={self.role.value} with brokerId={self.broker_id}: "

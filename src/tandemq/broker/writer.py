@@ -71,9 +71,11 @@ class MessageWriter:
         self._acks = acks
         self._clock = clock
         self._loop = loop
-        self.level = level
-        """What a send waits for when neither message nor topic says more."""
+        self._level = level
         self._sync_flush = sync_flush
+        self.waits = sync_flush or not is_immediate(level)
+        """Whether a send without a level of its own has anything to wait for."""
+        self._append = store.append
         self.set_timeouts(flush_timeout_ms, copies_timeout_ms)
         self.pending_max = pending_max
         self._delay_levels = delay_levels
@@ -96,9 +98,14 @@ class MessageWriter:
         return self._acks
 
     @property
-    def waits(self) -> bool:
-        """Whether a send without a level of its own has anything to wait for."""
-        return self._sync_flush or not is_immediate(self.level)
+    def level(self) -> AckLevel:
+        """What a send waits for when neither message nor topic says more."""
+        return self._level
+
+    @level.setter
+    def level(self, level: AckLevel) -> None:
+        self._level = level
+        self.waits = self._sync_flush or not is_immediate(level)
 
     def append(
         self,
@@ -116,7 +123,7 @@ class MessageWriter:
         """Into the log; raises WriteRefused or StoreError, and then nothing was written. Does not wait."""
         if self.refusal is not None:
             raise self.refusal
-        appended = self._store.append(
+        appended = self._append(
             topic,
             queue_id,
             flag,
@@ -157,7 +164,7 @@ class MessageWriter:
 
         At once when there is nothing to wait for; `wait` False is the message property WAIT=false.
         """
-        level = level or self.level
+        level = level or self._level
         if not wait or (not self._sync_flush and is_immediate(level)):
             done(PutStatus.PUT_OK, "")
             return

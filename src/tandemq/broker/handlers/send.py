@@ -58,7 +58,6 @@ from tandemq.model.topic import (
 from tandemq.remoting.connection import Connection
 from tandemq.remoting.dispatch import SendHandler
 from tandemq.replication.acks import AckLevel, PutStatus
-from tandemq.store.message_store import Appended
 
 log = logging.getLogger(__name__)
 
@@ -67,8 +66,14 @@ MAX_RECONSUME_SINCE = 121
 """V3_4_9: clients from here on send a maxReconsumeTimes that counts."""
 TIMER_PROPERTIES = ("TIMER_DELIVER_MS", "TIMER_DELAY_SEC", "TIMER_DELAY_MS")
 
-_FRAME = struct.Struct(">II")
 _json_text = msgspec.json.Encoder().encode
+
+_REPLY_MIDDLE = f'"}},"flag":1,"language":"{LANGUAGE}","opaque":'
+_REPLY_END = f',"version":{PROTOCOL_VERSION}}}'
+_PREFIXES = [struct.pack(">II", size + 4, size) for size in range(2048)]
+"""The first 8 bytes of a frame by its header's size: looking one up is cheaper than packing it."""
+_KEY_LENGTH_MAX = 256
+"""Of a UNIQ_KEY in a reply from the template; Java's have 32 characters."""
 
 
 class _Target:
@@ -122,12 +127,9 @@ class SendHandlers:
         self._not_before = config.start_accept_send_request_timestamp
         self._is_writable = bool(config.broker_permission & PERM_WRITE)
         ext = {MSG_REGION: config.region_id, TRACE_ON: "true" if config.trace_on else "false"}
-        fixed = _json_text(ext)[:-1].replace(b"%", b"%%")
         self._fixed_ext = ext
-        self._reply_format = (
-            b'{"code":0,"extFields":' + fixed + b',"msgId":"%b","queueId":"%d","queueOffset":"%d","transactionId":"%b"}'
-            b',"flag":1,"language":"' + LANGUAGE.encode() + b'","opaque":%d,"version":' + b"%d}" % PROTOCOL_VERSION
-        )
+        fixed = _json_text(ext).decode()[:-1]
+        self._reply_start = f'{{"code":0,"extFields":{fixed},"msgId":"{self._host_text}'
 
     def send_handlers(self) -> dict[int, SendHandler]:
         """By code, for the server's hot path."""
@@ -167,7 +169,7 @@ class SendHandlers:
             self._send_special(connection, opaque, flag, send, body, queue_id, target)
             return None
         key = unique_key(text)
-        if text and text[-1] != "\x02":
+        if text[-1:] != "\x02" and text:
             text += "\x02"
         if not key:
             if key is None:
@@ -182,7 +184,7 @@ class SendHandlers:
         waits = writer.waits or target.level is not None
         if waits:
             writer.check_room()
-        appended = writer.append(
+        physical_offset, stored_size, queue_offset, _ = writer.append(
             topic,
             queue_id,
             send.flag,
@@ -196,13 +198,14 @@ class SendHandlers:
         )
         flow = target.flow
         flow.messages += 1
-        flow.bytes += appended.size
+        flow.bytes += stored_size
         if waits and WAIT_FALSE not in text:
-            self._reply_later(connection, opaque, flag, appended, queue_id, key, target.level)
+            end = physical_offset + stored_size
+            self._reply_later(connection, opaque, flag, end, physical_offset, queue_id, queue_offset, key, target.level)
             return None
         if flag & ONEWAY_FLAG:
             return None
-        return self._reply(opaque, appended.physical_offset, queue_id, appended.queue_offset, key)
+        return self._reply(opaque, physical_offset, queue_id, queue_offset, key)
 
     def send_batch(
         self, connection: Connection, opaque: int, flag: int, send: SendHeader, body: bytes | memoryview
@@ -212,14 +215,16 @@ class SendHandlers:
         return self.send(connection, opaque, flag, send, body)
 
     def _reply(self, opaque: int, physical_offset: int, queue_id: int, queue_offset: int, key: str) -> bytes:
-        if not key.isascii() or not key.isalnum():
+        """SUCCESS, written as text around what never changes: half the cost of encoding a dictionary."""
+        if not key.isalnum() or not key.isascii() or len(key) > _KEY_LENGTH_MAX:
             return self._reply_slowly(
                 PutStatus.PUT_OK, "", opaque, self._message_id(physical_offset), queue_id, queue_offset, key
             )
-        message_id = f"{self._host_text}{physical_offset:016X}".encode()
-        header = self._reply_format % (message_id, queue_id, queue_offset, key.encode(), opaque)
-        size = len(header)
-        return _FRAME.pack(size + 4, size) + header
+        header = (
+            f'{self._reply_start}{physical_offset:016X}","queueId":"{queue_id}","queueOffset":"{queue_offset}'
+            f'","transactionId":"{key}{_REPLY_MIDDLE}{opaque}{_REPLY_END}'
+        ).encode()
+        return _PREFIXES[len(header)] + header
 
     # what leaves the road -------------------------------------------------------------------------------------------
 
@@ -402,13 +407,13 @@ class SendHandlers:
         connection: Connection,
         opaque: int,
         flag: int,
-        appended: Appended,
+        end: int,
+        physical_offset: int,
         queue_id: int,
+        queue_offset: int,
         key: str,
         level: AckLevel | None,
     ) -> None:
-        physical_offset, size, queue_offset, _ = appended
-
         def done(status: PutStatus, reason: str) -> None:
             if flag & ONEWAY_FLAG:
                 return
@@ -418,7 +423,7 @@ class SendHandlers:
                 message_id = self._message_id(physical_offset)
                 connection.send(self._reply_slowly(status, reason, opaque, message_id, queue_id, queue_offset, key))
 
-        self._writer.when_acknowledged(physical_offset + size, level, done)
+        self._writer.when_acknowledged(end, level, done)
 
     def _replier(
         self,
