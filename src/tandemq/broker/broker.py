@@ -45,6 +45,7 @@ from tandemq.broker.runtime_info import RuntimeFacts, runtime_info
 from tandemq.broker.snapshots import SnapshotFile
 from tandemq.broker.standalone import Replication, Standalone
 from tandemq.broker.stats import TICK_SECONDS, BrokerStats
+from tandemq.broker.timers import TimerService
 from tandemq.broker.topics import TopicTable, system_topics
 from tandemq.broker.transactions import CheckLimits, TransactionService
 from tandemq.broker.writer import MessageWriter, Queues, WriteRefused
@@ -52,7 +53,7 @@ from tandemq.clock import Clock, SystemClock
 from tandemq.codec.codes import RequestCode
 from tandemq.codec.envelope import parse_delay_levels
 from tandemq.errors import ConfigError
-from tandemq.model.topic import SCHEDULE_TOPIC
+from tandemq.model.topic import SCHEDULE_TOPIC, TIMER_TOPIC
 from tandemq.remoting.client import RemotingClient
 from tandemq.remoting.config import RemotingConfig
 from tandemq.remoting.connection import Connection
@@ -239,6 +240,7 @@ class Broker:
             return not self.is_master
 
         self.delay = DelayService(self.delay_schedule, store, self.writer, clock)
+        self.timers = TimerService(store, self.writer, clock, store_host=self.store_host)
         self.transactions = TransactionService(
             store,
             self.writer,
@@ -349,10 +351,12 @@ class Broker:
     def start_master_services(self) -> None:
         """What only the writer of the group does: deliver delayed messages, settle transactions."""
         self.delay.start()
+        self.timers.start()
         self.transactions.start()
 
     async def stop_master_services(self) -> None:
         await self.delay.stop()
+        await self.timers.stop()
         await self.transactions.stop()
 
     def _identity(self) -> Identity:
@@ -369,6 +373,8 @@ class Broker:
         for topic, queue_id in queues:
             if topic == SCHEDULE_TOPIC:
                 self.delay.arrived(queue_id)
+            elif topic == TIMER_TOPIC:
+                self.timers.arrived(queue_id)
 
     def _topics_changed(self, names: Iterable[str]) -> None:
         names = list(names)
@@ -398,6 +404,7 @@ class Broker:
         self.groups.groups_max = config.groups_max
         self.pulls.parked.parked_max = config.pull_parked_max
         self.writer.pending_max = config.send_pending_max
+        self.store.config = store
         self.writer.set_timeouts(store.sync_flush_timeout_ms, self.live.replication.slave_timeout_ms)
         self.sends.refresh()
         self.registration.announce()
@@ -437,6 +444,7 @@ class Broker:
                     level: (self.delay_schedule.offset(level), store.queue_range(SCHEDULE_TOPIC, level - 1)[1])
                     for level in self.delay_schedule.levels
                 },
+                timer_waiting=self.timers.waiting,
             ),
         )
 

@@ -8,7 +8,6 @@ from tandemq.errors import ConfigError
 from tandemq.model.topic import group_name_problem, topic_name_problem
 from tandemq.settings import check, setting
 
-
 REGION_LENGTH_MAX = 255
 """Of regionId: it is in every message and every send reply."""
 
@@ -222,6 +221,18 @@ class BrokerConfig:
     # delay and transactions (the services read them)
     flush_delay_offset_interval_ms: int = setting(
         "flushDelayOffsetInterval", 10_000, "How often delay offsets are saved.", unit="ms", minimum=100, tunable=True
+    )
+    timer_wheel_enable: bool = setting(
+        "timerWheelEnable", True, "Take messages for an exact time (RocketMQ 5's timer messages).", tunable=True
+    )
+    timer_max_delay_sec: int = setting(
+        "timerMaxDelaySec",
+        3 * 24 * 3600,
+        "How far ahead a message may be timed.",
+        unit="s",
+        minimum=1,
+        maximum=365 * 24 * 3600,
+        tunable=True,
     )
     transaction_timeout_ms: int = setting(
         "transactionTimeOut", 6000, "Age from which a half message is checked.", unit="ms", minimum=1, tunable=True

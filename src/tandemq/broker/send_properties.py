@@ -1,8 +1,8 @@
 """What the broker adds to a message's properties on its way into the log, done on the text without parsing it.
 
 Upstream (SendMessageProcessor) parses, sets CLUSTER, MSG_REGION, TRACE_ON, makes a UNIQ_KEY where the producer gave
-none, and writes the map again. Nearly every message carries none of the first three, so appending them gives the same map;
-`is_special` finds the few that need the long way, including those whose text mentions a name inside another one.
+none, and writes the map again. Nearly every message carries none of the first three, so appending them gives the same
+map; `is_special` finds the few that need the long way, also those whose text mentions a name inside another one.
 """
 
 from tandemq.model.message import (

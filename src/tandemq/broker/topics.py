@@ -18,6 +18,7 @@ from tandemq.model.topic import (
     PERM_WRITE,
     SCHEDULE_TOPIC,
     SELF_TEST_TOPIC,
+    TIMER_TOPIC,
     TRANS_CHECK_MAX_TIME_TOPIC,
     TRANS_HALF_TOPIC,
     TRANS_OP_HALF_TOPIC,
@@ -219,7 +220,7 @@ def system_topics(
         topic(f"rmq_sys_SYNC_BROKER_MEMBER_{broker_name}", 1, PERM_INHERIT),
         topic(TRANS_HALF_TOPIC, 1),
         topic(TRANS_OP_HALF_TOPIC, 1),
-        topic("rmq_sys_wheel_timer", 1),
+        topic(TIMER_TOPIC, 1),
     ]
     if auto_create:
         found.append(topic(AUTO_CREATE_TOPIC, default_queues, inherit))

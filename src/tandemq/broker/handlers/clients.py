@@ -44,7 +44,7 @@ class ClientHandlers:
         self._live = live
         self._clock = clock
 
-    def handlers(self) -> dict[RequestCode, Handler]:
+    def handlers(self) -> dict[int, Handler]:
         return {
             RequestCode.HEART_BEAT: self.heartbeat,
             RequestCode.UNREGISTER_CLIENT: self.unregister,

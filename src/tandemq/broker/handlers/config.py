@@ -15,7 +15,7 @@ class ConfigHandlers:
     def __init__(self, live: LiveConfig) -> None:
         self._live = live
 
-    def handlers(self) -> dict[RequestCode, Handler]:
+    def handlers(self) -> dict[int, Handler]:
         return {RequestCode.GET_BROKER_CONFIG: self.show, RequestCode.UPDATE_BROKER_CONFIG: self.update}
 
     def show(self, connection: Connection, command: Command) -> bytes:

@@ -26,7 +26,7 @@ class GroupHandlers:
         self._offsets = offsets
         self._snapshot = snapshot
 
-    def handlers(self) -> dict[RequestCode, Handler]:
+    def handlers(self) -> dict[int, Handler]:
         return {
             RequestCode.UPDATE_AND_CREATE_SUBSCRIPTIONGROUP: self.update,
             RequestCode.UPDATE_AND_CREATE_SUBSCRIPTIONGROUP_LIST: self.update_list,

@@ -15,7 +15,7 @@ class LockHandlers:
         self._locks = locks
         self._clock = clock
 
-    def handlers(self) -> dict[RequestCode, Handler]:
+    def handlers(self) -> dict[int, Handler]:
         return {RequestCode.LOCK_BATCH_MQ: self.lock, RequestCode.UNLOCK_BATCH_MQ: self.unlock}
 
     def lock(self, connection: Connection, command: Command) -> bytes:

@@ -12,6 +12,7 @@ import asyncio
 import logging
 import os
 
+from tandemq.broker import records
 from tandemq.broker.config import BrokerRole
 from tandemq.broker.filters import MessageFilter, message_filter
 from tandemq.broker.groups import GroupTable
@@ -26,7 +27,6 @@ from tandemq.broker.topics import TopicTable
 from tandemq.clock import Clock
 from tandemq.codec.codes import RequestCode, ResponseCode
 from tandemq.codec.command import ONEWAY_FLAG, Command, encode_response, response_head
-from tandemq.codec.record import walk
 from tandemq.errors import ReplyError
 from tandemq.model.topic import PERM_READ, SubscriptionGroupConfig, TopicConfig
 from tandemq.remoting.connection import Connection
@@ -260,7 +260,7 @@ class PullHandlers:
             wanted.match_code,
         )
         if wanted.sql is not None and found.status is GetStatus.FOUND:
-            kept = wanted.keep(_records(found.slices))
+            kept = wanted.keep(records.split(found.slices))
             if not kept:
                 return found._replace(status=GetStatus.NO_MATCHED_MESSAGE, slices=[], count=0)
             return found._replace(slices=kept, count=len(kept))
@@ -395,11 +395,6 @@ class PullHandlers:
             return SUGGEST_MASTER
         is_slow = behind > self.memory_window
         return pull.group.which_broker_when_consume_slowly if is_slow else pull.group.broker_id
-
-
-def _records(slices: list[memoryview]) -> list[memoryview]:
-    """One view per record; the store joins neighbours."""
-    return [part[start : start + size] for part in slices for start, size, _ in walk(part, 0, len(part))]
 
 
 def _ext(next_offset: int, low: int, high: int, suggestion: int) -> dict[str, str]:

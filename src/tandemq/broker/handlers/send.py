@@ -21,6 +21,7 @@ from tandemq.broker.locks import QueueLocks
 from tandemq.broker.replies import STATUS_CODES
 from tandemq.broker.send_properties import POP_CK, broker_suffix, is_special, unique_key
 from tandemq.broker.stats import BrokerStats, Flow
+from tandemq.broker.timers import BadTimer, asks_for_timer, to_timer
 from tandemq.broker.topics import NOT_ALLOWED_TO_SEND, TopicTable, TopicTableFull
 from tandemq.broker.unique_ids import UniqueIds
 from tandemq.broker.writer import MessageWriter
@@ -64,7 +65,6 @@ log = logging.getLogger(__name__)
 WAIT_FALSE = "WAIT\x01false"
 MAX_RECONSUME_SINCE = 121
 """V3_4_9: clients from here on send a maxReconsumeTimes that counts."""
-TIMER_PROPERTIES = ("TIMER_DELIVER_MS", "TIMER_DELAY_SEC", "TIMER_DELAY_MS")
 
 _json_text = msgspec.json.Encoder().encode
 
@@ -303,10 +303,8 @@ class SendHandlers:
             if config.reject_transaction_message:
                 raise ReplyError(ResponseCode.NO_PERMISSION, "the broker takes no transaction messages")
             topic, queue_id, sys_flag, properties = envelope.to_half(topic, queue_id, sys_flag, properties)
-        elif any(name in properties for name in TIMER_PROPERTIES):
-            raise ReplyError(
-                ResponseCode.SYSTEM_ERROR, "timer message is not supported (timerWheelEnable=false); use a delay level"
-            )
+        elif asks_for_timer(properties):
+            topic, queue_id, sys_flag, properties = self._timed(topic, queue_id, sys_flag, properties)
         encoded = encode_properties(properties)
         if len(encoded) > PROPERTIES_MAX:
             raise _bad_properties(len(encoded))
@@ -339,6 +337,19 @@ class SendHandlers:
         )
         for status, reason in outcome:
             reply(status, reason)
+
+    def _timed(self, topic: str, queue_id: int, sys_flag: int, properties: dict[str, str]) -> envelope.Enveloped:
+        """A message for an exact time goes to the timer topic, one whose time has come to its own."""
+        config = self._live.broker
+        if not config.timer_wheel_enable:
+            raise ReplyError(ResponseCode.SYSTEM_ERROR, "timer message is not enabled, timerWheelEnable is false")
+        try:
+            timed = to_timer(
+                topic, queue_id, sys_flag, properties, self._clock.wall_ms(), config.timer_max_delay_sec * 1000
+            )
+        except BadTimer as error:
+            raise ReplyError(ResponseCode.MESSAGE_ILLEGAL, str(error)) from None
+        return timed or envelope.Enveloped(topic, queue_id, sys_flag, properties)
 
     def _retry_destination(self, send: SendHeader, queue_id: int, properties: dict[str, str]) -> tuple[str, int]:
         """Where a message that a consumer itself sends to %RETRY% goes: there, or to %DLQ% when it was tried enough."""

@@ -46,7 +46,7 @@ class TopicHandlers:
         self._snapshot = snapshot
         self._on_delete = on_delete
 
-    def handlers(self) -> dict[RequestCode, Handler]:
+    def handlers(self) -> dict[int, Handler]:
         return {
             RequestCode.UPDATE_AND_CREATE_TOPIC: self.update,
             RequestCode.UPDATE_AND_CREATE_TOPIC_LIST: self.update_list,
