@@ -1,0 +1,9 @@
+"""What an executor or the driver's planner has to say: one line on stderr, where Spark's task logs are."""
+
+import sys
+from collections.abc import Iterable
+
+
+def note(text: str, examples: Iterable[str] = ()) -> None:
+    """Seen in the executor's stderr; never on the data's way."""
+    print("tandemq: " + "; ".join([text, *examples]), file=sys.stderr, flush=True)

@@ -1,0 +1,42 @@
+"""A Spark session with the settings that suit these sources, and why each one is there."""
+
+import os
+import sys
+from pathlib import Path
+from typing import Any
+
+TUNED: dict[str, str] = {
+    # Python workers over a Unix socket instead of TCP: 10-20 % more throughput, 15-30 ms less per task.
+    "spark.python.unix.domain.socket.enabled": "true",
+    "spark.buffer.size": "1048576",
+    # Half of a micro-batch's floor is its checkpoint files: no checksum sidecars, plain renames (local disks and NFS).
+    "spark.sql.streaming.checkpoint.fileChecksum.enabled": "false",
+    "spark.sql.streaming.checkpointFileManagerClass": (
+        "org.apache.spark.sql.execution.streaming.checkpointing.FileSystemBasedCheckpointFileManager"
+    ),
+    # The decoders give Arrow batches of about 8 MB; the sink takes them as large.
+    "spark.sql.execution.arrow.maxRecordsPerBatch": "10000",
+    "spark.sql.session.timeZone": "UTC",
+}
+
+
+def session_builder(name: str, *, master: str = "", work_directory: Path | None = None) -> Any:
+    """A `SparkSession.Builder` with the tuned settings. `master` empty: whatever spark-submit or Spark's defaults say."""
+    from pyspark.sql import SparkSession
+
+    # Workers must run the interpreter that has this package, not whatever `python3` is on the path.
+    os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
+    builder = SparkSession.builder.appName(name)
+    if master:
+        builder = builder.master(master)
+    for key, value in TUNED.items():
+        builder = builder.config(key, value)
+    if work_directory is not None:
+        sockets = work_directory / "sockets"  # killed drivers leave their sockets behind: keep them in one place
+        sockets.mkdir(parents=True, exist_ok=True)
+        builder = (
+            builder.config("spark.python.unix.domain.socket.dir", str(sockets))
+            .config("spark.local.dir", str(work_directory / "local"))
+            .config("spark.sql.warehouse.dir", str(work_directory / "warehouse"))
+        )
+    return builder

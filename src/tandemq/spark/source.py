@@ -1,0 +1,118 @@
+"""The formats that Spark sees. Options are checked in `schema()`, where an error reaches the user unmasked.
+
+    spark.read.format("rocketmq-commitlog").load("/data/broker-a/store")
+    spark.readStream.format("rocketmq").option("nameserver", "ns:9876").option("subscribe", "orders").load()
+    df.write.format("rocketmq").option("nameserver", "ns:9876").option("topic", "orders").mode("append").save()
+
+Parameters are passed by keyword, so their names are Spark's. No reader implements `pushFilters`: in Spark 4 it makes later
+queries of the same DataFrame return wrong rows; filters are options.
+"""
+
+from typing import Any
+
+from pyspark.sql.datasource import (
+    DataSource,
+    DataSourceReader,
+    DataSourceStreamReader,
+)
+from pyspark.sql.types import StructType
+
+from tandemq.errors import ConfigError, TandemError
+from tandemq.spark.columns import arrow_schema, ddl
+from tandemq.spark.options import FileOptions, Order, PullOptions, parse
+
+
+class Refused(DataSourceStreamReader):
+    """Says what is wrong when it is first used: Spark hides an exception raised by `streamReader()` behind its own."""
+
+    def __init__(self, error: TandemError) -> None:
+        self._error = str(error)
+
+    def initialOffset(self) -> dict[str, Any]:
+        raise ConfigError(self._error)
+
+    def latestOffset(self, start: dict[str, Any], limit: Any) -> dict[str, Any]:
+        raise ConfigError(self._error)
+
+    def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> list[Any]:
+        raise ConfigError(self._error)
+
+    def read(self, partition: Any) -> Any:
+        raise ConfigError(self._error)
+
+
+class RocketMQSource(DataSource):
+    """`rocketmq`: topics of a live cluster, ours or upstream's; source and sink."""
+
+    @classmethod
+    def name(cls) -> str:
+        return "rocketmq"
+
+    def _options(self) -> PullOptions:
+        return parse(PullOptions, dict(self.options))
+
+    def schema(self) -> str:
+        self._options()
+        return ddl()
+
+    def reader(self, schema: StructType) -> DataSourceReader:
+        from tandemq.spark.broker_access import BrokerAccess
+        from tandemq.spark.queue_reader import QueueBatchReader
+
+        options = self._options()
+        return QueueBatchReader(options, BrokerAccess(options), arrow_schema(schema))
+
+    def streamReader(self, schema: StructType) -> DataSourceStreamReader:
+        from tandemq.spark.broker_access import BrokerAccess
+        from tandemq.spark.queue_reader import QueueStreamReader
+
+        try:
+            options, columns = self._options(), arrow_schema(schema)
+        except TandemError as error:
+            return Refused(error)
+        group = options.group_id if options.commit_group_offsets else ""
+        return QueueStreamReader(options, BrokerAccess(options), columns, group=group)
+
+
+class CommitLogSource(DataSource):
+    """`rocketmq-commitlog`: store directories, with or without a running broker."""
+
+    @classmethod
+    def name(cls) -> str:
+        return "rocketmq-commitlog"
+
+    def _options(self) -> FileOptions:
+        return parse(FileOptions, dict(self.options))
+
+    def schema(self) -> str:
+        self._options()
+        return ddl()
+
+    def reader(self, schema: StructType) -> DataSourceReader:
+        from tandemq.spark.file_access import FileAccess
+        from tandemq.spark.log_reader import LogBatchReader
+        from tandemq.spark.queue_reader import QueueBatchReader
+
+        options, columns = self._options(), arrow_schema(schema)
+        if options.order is Order.QUEUE:
+            return QueueBatchReader(options, FileAccess(options), columns)
+        return LogBatchReader(options, columns)
+
+    def streamReader(self, schema: StructType) -> DataSourceStreamReader:
+        from tandemq.spark.file_access import FileAccess
+        from tandemq.spark.log_reader import LogStreamReader
+        from tandemq.spark.queue_reader import QueueStreamReader
+
+        try:
+            options, columns = self._options(), arrow_schema(schema)
+        except TandemError as error:
+            return Refused(error)
+        if options.order is Order.QUEUE:
+            return QueueStreamReader(options, FileAccess(options), columns)
+        return LogStreamReader(options, columns)
+
+
+def register(spark: Any) -> None:
+    """Makes both formats known to a session that can't discover them: code shipped with --py-files, Spark Connect."""
+    spark.dataSource.register(RocketMQSource)
+    spark.dataSource.register(CommitLogSource)
