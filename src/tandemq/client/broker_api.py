@@ -18,7 +18,6 @@ Invoke = Callable[..., Awaitable[Command]]
 """invoke(address, code, ext, body=b"", timeout_ms=None) -> response; oneway=True gives None's stand-in at once."""
 
 # sysFlag bits of a pull
-COMMIT = 1
 SUSPEND = 2
 HAS_SUBSCRIPTION = 4
 
@@ -62,12 +61,15 @@ class BrokerApi:
         *,
         count_max: int,
         subscription: Subscription,
-        commit_offset: int | None = None,
         suspend_ms: int = 0,
         timeout_ms: int,
     ) -> PullResult:
-        """One pull. The subscription always travels along: brokers need no heartbeat to know it then."""
-        flags = HAS_SUBSCRIPTION | (SUSPEND if suspend_ms else 0) | (COMMIT if commit_offset is not None else 0)
+        """One pull. The subscription always travels along: brokers need no heartbeat to know it then.
+
+        No offset is committed with it, as upstream's client does: brokers handle pulls and commits in different
+        threads, and an old offset in a pull can overtake the last commit of a consumer that leaves.
+        """
+        flags = HAS_SUBSCRIPTION | (SUSPEND if suspend_ms else 0)
         ext = {
             "consumerGroup": group,
             "topic": queue.topic,
@@ -75,7 +77,7 @@ class BrokerApi:
             "queueOffset": str(offset),
             "maxMsgNums": str(count_max),
             "sysFlag": str(flags),
-            "commitOffset": str(commit_offset or 0),
+            "commitOffset": "0",
             "suspendTimeoutMillis": str(suspend_ms),
             "subscription": subscription.expression,
             "subVersion": str(subscription.version),

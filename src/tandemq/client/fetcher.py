@@ -100,7 +100,6 @@ class QueueFetcher:
     async def _pull(self) -> PullResult:
         target = await self._target()
         config = self._session.config
-        commit = self._offsets.current(self._queue) if self._offsets and target.broker_id == MASTER_ID else None
         self._asked = target
         return await self._session.api.pull(
             target.address,
@@ -109,7 +108,6 @@ class QueueFetcher:
             self._state.next_offset,
             count_max=config.pull_batch_size,
             subscription=self._subscription,
-            commit_offset=commit or None,
             suspend_ms=config.pull_suspend_ms,
             timeout_ms=config.pull_timeout_ms,
         )

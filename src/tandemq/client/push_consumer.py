@@ -10,7 +10,7 @@ At-least-once: an offset is committed only when every message before it is done.
 
 import asyncio
 import logging
-from collections.abc import Collection, Iterable
+from collections.abc import Collection, Iterable, Mapping
 from pathlib import Path
 
 from tandemq.client.config import ClientConfig, MessageModel
@@ -21,6 +21,7 @@ from tandemq.client.message import ReceivedMessage
 from tandemq.client.offsets import LocalOffsets, OffsetStore, RemoteOffsets
 from tandemq.client.process_queue import ProcessQueue
 from tandemq.client.producer import session_for
+from tandemq.client.push_requests import PushRequests
 from tandemq.client.queue_lock import QueueLocks
 from tandemq.client.rebalance import Change
 from tandemq.client.rebalancer import Rebalancer
@@ -97,6 +98,7 @@ class PushConsumer:
         self._busy = 0
         """Workers that have messages in hand."""
         self._finished = asyncio.Event()
+        PushRequests(self)
 
     def _offset_store(self) -> OffsetStore:
         if self.model is MessageModel.CLUSTERING:
@@ -159,7 +161,7 @@ class PushConsumer:
         workers = 0 if self.ordered else self.config.consume_concurrency
         jobs = [self._rebalancer.run(), self._persist_forever(), *(self._work() for _ in range(workers))]
         if self.ordered and self.model is MessageModel.CLUSTERING:
-            jobs.append(self._locks.renew_forever(self._lock_states))
+            jobs.append(self._locks.renew_forever(self.states))
         self._tasks = [asyncio.create_task(job, name=f"tandemq-{self._group}") for job in jobs]
 
     async def close(self) -> None:
@@ -315,8 +317,24 @@ class PushConsumer:
             return True
         return state.locked(self.session.clock.monotonic())
 
-    def _lock_states(self) -> dict[QueueRef, ProcessQueue]:
+    # what brokers ask
+
+    def states(self) -> Mapping[QueueRef, ProcessQueue]:
         return {queue: assigned.state for queue, assigned in self._held.items()}
+
+    def committed(self, queue: QueueRef) -> int | None:
+        """How far a queue is consumed, as known here."""
+        return self._offsets.current(queue)
+
+    def move(self, queue: QueueRef, offset: int) -> None:
+        """Goes on at another offset of a queue that is held."""
+        assigned = self._held.get(queue)
+        if assigned is not None:
+            self._restart(queue, assigned, offset)
+
+    async def try_now(self, message: ReceivedMessage) -> Action:
+        """Shows a message to the listener, outside of all queues."""
+        return await self._caller.call([message])
 
     # consuming
 
