@@ -41,9 +41,17 @@ class FakeConnection:
         self.sent: list[Command] = []
         self.invoked: list[Command] = []
         self.answers: list[Command | Exception] = []
+        self.closed: list[str] = []
+        self.state: dict[str, Any] = {}
 
     def send(self, data: bytes) -> None:
         self.sent += decoded(data)
+
+    def send_parts(self, parts: list[bytes | bytearray | memoryview]) -> None:
+        self.send(b"".join(parts))
+
+    def close(self, reason: str = "") -> None:
+        self.closed.append(reason)
 
     def send_oneway(self, command: Command) -> None:
         self.sent.append(command)
