@@ -15,9 +15,9 @@ from zlib import crc32
 from tandemq.codec.record import BLANK_SIZE_MIN, CRC_MASK, FIXED_SIZE_V4, MAGIC_BLANK, SIZE_MAGIC, WHOLE_HEADS
 from tandemq.errors import CorruptRecord, OffsetOutOfRange, StoreError
 from tandemq.store.segments import SegmentChain
+from tandemq.store.zeros import zero
 
 _SHORT = Struct(">H")
-ZERO_CHUNK = bytes(1 << 20)
 
 
 class CommitLog:
@@ -239,16 +239,3 @@ class CommitLog:
     def close(self) -> None:
         self._view = memoryview(b"")
         self.chain.close()
-
-
-def zero(view: memoryview, start: int, stop: int) -> bool:
-    """Makes [start, stop) zero, touching only what is not; whether anything had to change."""
-    changed = False
-    while start < stop:
-        size = min(len(ZERO_CHUNK), stop - start)
-        zeros = ZERO_CHUNK if size == len(ZERO_CHUNK) else ZERO_CHUNK[:size]
-        if view[start : start + size].tobytes() != zeros:
-            view[start : start + size] = zeros
-            changed = True
-        start += size
-    return changed

@@ -17,6 +17,7 @@ from struct import Struct, iter_unpack
 
 from tandemq.errors import CorruptLog
 from tandemq.store.disk import Disk, Segment
+from tandemq.store.zeros import zero
 
 HEADER = Struct(">qqqqii")
 ENTRY = Struct(">Iqii")
@@ -133,29 +134,29 @@ class IndexFile:
             self.begin_physical = self.end_physical = 0
         self.write_header()
 
-    def rebuild_slots(self, count: int) -> None:
-        """Entries [1, count) are trusted, nothing else is: slots are made anew from them."""
-        self.view[HEADER.size : self._entries_at] = bytes(self._entries_at - HEADER.size)
+    def rebuild_slots(self, count: int, physical_limit: int) -> None:
+        """Entries [1, count) below the limit are trusted, nothing else is: slots are made anew from them.
+
+        Entries are in log order; the first that is not, or is empty, was being taken back when the machine stopped.
+        """
+        zero(self.view, HEADER.size, self._entries_at)
         self.segment.reserve(self._entries_at)
         slots, pack, view = self.slots, _SLOT.pack_into, self.view
         self.slot_count = 0
         self.count = count
-        for number, (key_hash, _, _, previous) in enumerate(self.all_entries(), 1):
+        before = 0
+        for number, (key_hash, physical_offset, seconds, previous) in enumerate(self.all_entries(), 1):
+            if not before <= physical_offset < physical_limit or not (key_hash or physical_offset or seconds):
+                self.count = number
+                break
+            before = physical_offset
             pack(view, 40 + 4 * (key_hash % slots), number)
             if previous == 0:
                 self.slot_count += 1
-        self._clear_entries_behind()
-        if count > 1:
+        zero(view, self._entries_at + ENTRY.size * self.count, self.segment.size)
+        if self.count > 1:
             self.begin_physical = self.entry(1)[1]
         self._header_from_last()
-
-    def _clear_entries_behind(self) -> None:
-        at = self._entries_at + ENTRY.size * self.count
-        # Whatever was written behind lies within one run: entries are handed out in order.
-        while at < self.segment.size and any(self.view[at : at + 4096]):
-            stop = min(at + 4096, self.segment.size)
-            self.view[at:stop] = bytes(stop - at)
-            at = stop
 
     def write_header(self) -> None:
         HEADER.pack_into(
@@ -277,6 +278,22 @@ class KeyIndex:
             file.cut(physical_limit)
             self.dirty.add(file.path)
             if file.count > 1 or len(self.names) == 1:
+                break
+            self._drop(self.names[-1])
+        self._newest = None
+
+    def rebuild_from(self, name: str, count: int, physical_limit: int, *, deeper: bool) -> None:
+        """After a machine crash: files newer than `name` go, its slots are made anew from its first `count` entries.
+
+        `deeper`: a cut was under way and may have touched older files too; they are made anew until one has entries
+        left.
+        """
+        self.drop_newer_than(name)
+        while self.names:
+            file = self.file(self.names[-1])
+            file.rebuild_slots(file.entries_max if deeper else max(1, count), physical_limit)
+            self.dirty.add(file.path)
+            if not deeper or file.count > 1 or len(self.names) == 1:
                 break
             self._drop(self.names[-1])
         self._newest = None

@@ -195,7 +195,7 @@ class Recovery:
                 queue.clear_range(queue.count, before)
         if exact and views is not None and self.queues.entries() != views.queue_entries:
             return False
-        return self.index is None or self.read_only or self._keep_index(start, same_boot)
+        return self.index is None or self.read_only or self._keep_index(start, exact, same_boot)
 
     def _confirmed(self, physical_offset: int, size: int, queue_offset: int) -> bool:
         """Whether the log has, at this place, a record of this size and queue offset (or had it: deleted history)."""
@@ -212,7 +212,7 @@ class Recovery:
         head = HEAD.unpack_from(view, at)
         return (head[0], head[5], head[6]) == (size, queue_offset, physical_offset)
 
-    def _keep_index(self, start: int, same_boot: bool) -> bool:
+    def _keep_index(self, start: int, exact: bool, same_boot: bool) -> bool:
         index, views = self.index, self.checkpoint.views
         assert index is not None
         if views is None:
@@ -226,13 +226,12 @@ class Recovery:
         if views.index_name and views.index_name not in index.names:
             return False
         if self.aborted and not same_boot:
-            index.drop_newer_than(views.index_name)
-            if views.index_name:
-                index.file(views.index_name).rebuild_slots(max(1, views.index_count))
-                index.dirty.add(index.directory / views.index_name)
+            deeper = self.truncation is not None
+            index.rebuild_from(views.index_name, views.index_count, start, deeper=deeper)
         if self.aborted or self.truncation is not None:
             index.cut(start)
-        return True
+        newest = index.newest
+        return not exact or newest is None or (newest.path.name, newest.count) == (views.index_name, views.index_count)
 
     # -- 4. dispatch again
 
