@@ -22,13 +22,17 @@ def test_spark_finds_the_format_by_itself_and_reads_a_golden_store(spark: Any, g
     assert {"plain", "large", "batch", "delay", "tx"} <= set(counts)
     assert not any(topic.startswith("RMQ_SYS") or topic == "SCHEDULE_TOPIC_XXXX" for topic in counts)
     everything = load(spark, golden_533 / "slave-clean", includeSystemTopics="true")
-    assert {"SCHEDULE_TOPIC_XXXX", "RMQ_SYS_TRANS_HALF_TOPIC"} <= {r["topic"] for r in everything.select("topic").collect()}
+    assert {"SCHEDULE_TOPIC_XXXX", "RMQ_SYS_TRANS_HALF_TOPIC"} <= {
+        r["topic"] for r in everything.select("topic").collect()
+    }
 
 
 def test_queue_and_physical_order_hold_the_same_messages(spark: Any, golden_533: Path) -> None:
     """Each queue in its order, without holes."""
     physical = load(spark, golden_533 / "master-clean", subscribe="plain,batch", minPartitions="5")
-    queue = load(spark, golden_533 / "master-clean", subscribe="plain,batch", order="queue", maxRecordsPerPartition="37")
+    queue = load(
+        spark, golden_533 / "master-clean", subscribe="plain,batch", order="queue", maxRecordsPerPartition="37"
+    )
     key = ("topic", "queue_id", "queue_offset", "physical_offset", "msg_id", "body")
     assert sorted(map(tuple, physical.select(*key).collect())) == sorted(map(tuple, queue.select(*key).collect()))
     assert queue.rdd.getNumPartitions() > 5
@@ -66,8 +70,12 @@ def test_tags_keys_and_times_filter(spark: Any, golden_533: Path) -> None:
     path = golden_533 / "slave-clean"
     plain = load(spark, path, subscribe="plain").select("tags", "keys", "store_timestamp", "physical_offset").collect()
     for order in ("physical", "queue"):
-        tagged = load(spark, path, subscribe="plain", tags="tag1 || tag2", order=order).select("physical_offset").collect()
-        assert sorted(r[0] for r in tagged) == sorted(r["physical_offset"] for r in plain if r["tags"] in ("tag1", "tag2"))
+        tagged = (
+            load(spark, path, subscribe="plain", tags="tag1 || tag2", order=order).select("physical_offset").collect()
+        )
+        assert sorted(r[0] for r in tagged) == sorted(
+            r["physical_offset"] for r in plain if r["tags"] in ("tag1", "tag2")
+        )
     keyed = load(spark, path, subscribe="plain", keys="key8").select("physical_offset").collect()
     assert sorted(r[0] for r in keyed) == sorted(
         r["physical_offset"] for r in plain if "key8" in (r["keys"] or "").split()
@@ -159,7 +167,7 @@ def test_a_stream_stops_at_the_confirmed_offset(spark: Any, golden_533: Path, tm
     shutil.copytree(golden_533 / "slave-clean", store)
     everything = sorted(r[0] for r in load(spark, store).select("physical_offset").collect())
     confirmed = everything[len(everything) // 2]
-    (store / "replica.json").write_text('{"content": {"confirmed": %d}, "crc": 0}' % confirmed)
+    (store / "replica.json").write_text(f'{{"content": {{"confirmed": {confirmed}}}, "crc": 0}}')
     (store / "checkpoint").write_bytes(bytes(4096))
     source = spark.readStream.format(FORMAT).option("startingOffsets", "earliest").load(str(store))
     rows = run_stream(spark, source.select("physical_offset"), tmp_path / "c", "x")

@@ -92,7 +92,9 @@ def test_every_column_agrees_with_the_plain_decoder(seed: int) -> None:
         assert row["record_size"] == message.size
         assert int(row["born_timestamp"].timestamp() * 1000) == message.born_timestamp
         assert int(row["store_timestamp"].timestamp() * 1000) == message.store_timestamp
-        assert row["born_host"] == ("10.0.0.9:40000" if message.born_host == V4 else "[1:203:405:607:809:a0b:c0d:e0f]:10911")
+        assert row["born_host"] == (
+            "10.0.0.9:40000" if message.born_host == V4 else "[1:203:405:607:809:a0b:c0d:e0f]:10911"
+        )
 
 
 def test_only_the_columns_of_the_schema_are_built() -> None:

@@ -116,7 +116,7 @@ def test_tasks(options: dict[str, int], counts: list[list[int]]) -> None:
     """Large slices are split evenly, small ones share a task; together they are what was asked for."""
     slices = [Slice(Q0, 0, 100), Slice(Q1, 5, 11), Slice(OTHER, 0, 4)]
     tasks = offsets.tasks_of(slices, **options)
-    assert [[piece.count for piece in task] for task in tasks] == counts
+    assert [[piece.length for piece in task] for task in tasks] == counts
     covered = [(p.queue, n) for task in tasks for p in task for n in range(p.start, p.stop)]
     assert covered == [(p.queue, n) for p in slices for n in range(p.start, p.stop)]
 
@@ -158,7 +158,9 @@ def test_file_and_sink_options_are_checked_too() -> None:
         parse(FileOptions, {})
     with pytest.raises(ConfigError, match="maxOffsetsPerTrigger counts queue offsets"):
         parse(FileOptions, {"path": "/s", "maxOffsetsPerTrigger": "5"})
-    assert parse(FileOptions, {"path": "/s", "ORDER": "queue", "maxOffsetsPerTrigger": "5"}).max_offsets_per_trigger == 5
+    assert (
+        parse(FileOptions, {"path": "/s", "ORDER": "queue", "maxOffsetsPerTrigger": "5"}).max_offsets_per_trigger == 5
+    )
     with pytest.raises(ConfigError, match="copies='most'"):
         parse(SinkOptions, {"nameserver": "n:1", "copies": "most"})
     assert parse(SinkOptions, {"nameserver": "n:1", "copies": "majority:durable"}).copies == "majority:durable"

@@ -27,12 +27,14 @@ COLUMNS = default_arrow_schema(
 
 
 @pytest.fixture(scope="module", params=["4.9.7", "5.3.3"])
-def golden(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, list[dict[str, Any]]]:
+def golden(
+    request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
+) -> tuple[Path, list[dict[str, Any]]]:
     root = tmp_path_factory.mktemp("golden")
     source = GOLDEN / f"rocketmq-{request.param}"
     with lzma.open(source / "stores.tar.xz") as packed, tarfile.open(fileobj=packed) as archive:
         archive.extractall(root, filter="data")
-    lines = gzip.open(source / "manifest.jsonl.gz", "rt").read().splitlines()
+    lines = gzip.decompress((source / "manifest.jsonl.gz").read_bytes()).decode().splitlines()
     return root, [entry for entry in map(json.loads, lines) if "physicalOffset" in entry]
 
 
@@ -62,7 +64,9 @@ def as_manifest(row: dict[str, Any]) -> dict[str, Any]:
 
 
 def without_client_properties(entry: dict[str, Any]) -> dict[str, Any]:
-    """The Java client adds these two on receipt (they are not in the log), and 5.x clears the compressed bit it acted on."""
+    """The Java client adds these two on receipt (they are not in the log), and 5.x clears the compressed bit it
+    acted on.
+    """
     kept = {k: v for k, v in entry["properties"].items() if k not in ("MIN_OFFSET", "MAX_OFFSET")}
     return {**entry, "sysFlag": entry["sysFlag"] & ~1, "properties": kept}
 
@@ -151,7 +155,10 @@ def test_damage_is_reported_once_however_the_log_is_cut(store: StoreFiles) -> No
             for row in batch.to_pylist()
         ]
         assert [row["physical_offset"] for row in seen if row[CORRUPT]] == [victim], cut
-        assert len([row for row in seen if not row[CORRUPT]]) == sum(r["physical_offset"] < first.segment.stop for r in rows) - 1
+        assert (
+            len([row for row in seen if not row[CORRUPT]])
+            == sum(r["physical_offset"] < first.segment.stop for r in rows) - 1
+        )
 
 
 def test_a_torn_tail_ends_the_log_silently(store: StoreFiles) -> None:

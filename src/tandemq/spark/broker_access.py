@@ -1,11 +1,12 @@
 """Queues of a live cluster: routes, offsets and bulk pulls over blocking sockets; one event loop less in every worker.
 
-Whoever of a broker group answers may serve a read: the preferred member first, then the others, and a broken read goes on
+Whoever of a broker group answers may serve a read: the preferred member first, then the others, and a broken read
+goes on
 from where it was. Connections live in the worker process and are shared by its tasks, one after the other.
 """
 
-import socket
 from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
 from typing import NamedTuple, TypeVar
 
 import pyarrow as pa
@@ -91,6 +92,30 @@ _readers: dict[tuple[str, str, int, int, int], QueueReader] = {}
 """Open connections of this worker process."""
 
 
+@dataclass(frozen=True, slots=True)
+class _Bounds:
+    """Asks what each of these queues holds."""
+
+    queues: list[QueueRef]
+
+    def __call__(self, reader: QueueReader) -> list[tuple[int, int]]:
+        return [reader.range(queue.topic, queue.queue_id) for queue in self.queues]
+
+
+@dataclass(frozen=True, slots=True)
+class _OffsetAt:
+    """Asks for the first offset stored at or after a time."""
+
+    queue: QueueRef
+    time: int
+
+    def __call__(self, reader: QueueReader) -> int:
+        low, high = reader.range(self.queue.topic, self.queue.queue_id)
+        if low == high:
+            return high
+        return min(high, max(low, reader.offset_at(self.queue.topic, self.queue.queue_id, self.time)))
+
+
 class BrokerAccess:
     """The queues that the options select on a live cluster."""
 
@@ -112,7 +137,8 @@ class BrokerAccess:
         self._options = options
         self._reset()
 
-    # -- which queues ---------------------------------------------------------------------------------------------------
+    # -- which queues ------------------------------------------------------------------------------------
+    #     # -- which queues
 
     def _topics(self) -> list[str]:
         options = self._options
@@ -123,7 +149,7 @@ class BrokerAccess:
         return [t for t in self._cluster.topics() if options.selects(t, system=is_system_topic(t))]
 
     def _queues(self) -> list[QueueRef]:
-        found = []
+        found: list[QueueRef] = []
         for topic in self._topics():
             route = self._cluster.route(topic)
             if route is None:
@@ -145,21 +171,17 @@ class BrokerAccess:
         for queue in queues:
             by_broker.setdefault(queue.broker_name, []).append(queue)
         for broker, members in by_broker.items():
-            bounds = self._with_member(broker, lambda reader, members=members: [reader.range(q.topic, q.queue_id) for q in members])  # type: ignore[misc]
-            found.update({queue: Range(low, max(low, high)) for queue, (low, high) in zip(members, bounds, strict=True)})
+            bounds = self._with_member(broker, _Bounds(members))
+            found.update(
+                {queue: Range(low, max(low, high)) for queue, (low, high) in zip(members, bounds, strict=True)}
+            )
         return found
 
     def at_time(self, times: Mapping[QueueRef, int]) -> Mapping[QueueRef, int]:
         found = {}
         for queue, time in times.items():
-            found[queue] = self._with_member(
-                queue.broker_name, lambda reader, q=queue, t=time: self._offset_at(reader, q, t)  # type: ignore[misc]
-            )
+            found[queue] = self._with_member(queue.broker_name, _OffsetAt(queue, time))
         return found
-
-    def _offset_at(self, reader: QueueReader, queue: QueueRef, time: int) -> int:
-        low, high = reader.range(queue.topic, queue.queue_id)
-        return high if low == high else min(high, max(low, reader.offset_at(queue.topic, queue.queue_id, time)))
 
     def mean_size(self, queue: QueueRef, start: int, stop: int) -> float:
         """From a few records at the start; asked once per queue and process, sizes of a queue hardly change."""
@@ -178,7 +200,7 @@ class BrokerAccess:
                 return 1024.0
         return self._sizes[queue]
 
-    # -- members of a group -----------------------------------------------------------------------------------------------
+    # -- members of a group ------------------------------------------------------------
 
     def _members(self, broker: str) -> tuple[str, ...]:
         """Addresses of a group, the preferred ones first."""
@@ -196,7 +218,10 @@ class BrokerAccess:
         else:
             order = self._in_sync_first(masters, slaves)
         if not order:
-            raise NoRoute(f"broker {broker!r} has no member to read from with readFrom={mode.value}; it has {dict(group.addresses)}")
+            raise NoRoute(
+                f"broker {broker!r} has no member to read from with readFrom={mode.value}; it has "
+                f"{dict(group.addresses)}"
+            )
         self._choices[broker] = Chosen(tuple(order), self._clock.monotonic() + _CHOICE_SECONDS)
         return tuple(order)
 
@@ -205,13 +230,17 @@ class BrokerAccess:
         if not slaves:
             return masters
         end = max((self._log_end(address) for address in masters), default=-1)
-        close = [s for s in slaves if end - self._log_end(s) <= self._options.slave_lag_max_bytes and self._log_end(s) >= 0]
+        close = [
+            s for s in slaves if end - self._log_end(s) <= self._options.slave_lag_max_bytes and self._log_end(s) >= 0
+        ]
         return close + masters + [s for s in slaves if s not in close]
 
     def _log_end(self, address: str) -> int:
         """The end of a broker's log; -1 if it does not answer, so that it is asked last."""
         try:
-            link = BlockingLink(address, timeout=self._options.request_timeout_ms / 1000, credentials=self._cluster.credentials())
+            link = BlockingLink(
+                address, timeout=self._options.request_timeout_ms / 1000, credentials=self._cluster.credentials()
+            )
             try:
                 reply = link.call(RequestCode.GET_BROKER_RUNTIME_INFO, {})
                 table = fastjson.loads(bytes(reply.raise_for_code().body)).get("table", {})
@@ -246,7 +275,9 @@ class BrokerAccess:
             _readers.pop(key).close()
 
     def _failed(self, broker: str, address: str, error: Exception, tries: int) -> None:
-        """After a failure: forget what may be stale; pause once all members were tried; give up when tries are used up."""
+        """After a failure: forget what may be stale; pause once all members were tried; give up when tries are
+        used up.
+        """
         self._drop(address)
         if tries > self._options.retries * max(1, len(self._members(broker))):
             raise error
@@ -267,11 +298,15 @@ class BrokerAccess:
                 tries += 1
                 self._failed(broker, address, error, tries)
 
-    # -- reading ------------------------------------------------------------------------------------------------------------
+    # -- reading ------------------------------------------------------------
+    #     # -- reading -----------------------------------------------------------------------------------------------------------
+    #     #     # -- reading
 
     def read(self, piece: Slice, decoder: Decoder, rows_max: int, skip_lost: bool) -> Iterator[pa.RecordBatch]:
         queue = piece.queue
-        decoder.place = lambda position: f"{key_of(queue)}, a message pulled between offsets {piece.start} and {piece.stop}"
+        decoder.place = lambda position: (
+            f"{key_of(queue)}, a message pulled between offsets {piece.start} and {piece.stop}"
+        )
         pending: list[bytes | memoryview] = []
         size = count = 0
         for records, messages in self._chunks(piece, skip_lost):
@@ -298,7 +333,9 @@ class BrokerAccess:
             members = self._members(queue.broker_name)
             address = members[tries % len(members)]
             try:
-                for chunk in self._reader(address).read(queue.topic, queue.queue_id, position, piece.stop, on_gap=on_gap):
+                for chunk in self._reader(address).read(
+                    queue.topic, queue.queue_id, position, piece.stop, on_gap=on_gap
+                ):
                     if len(chunk.records):
                         yield chunk.records, chunk.next_offset - position
                     position, tries = chunk.next_offset, 0
@@ -307,12 +344,14 @@ class BrokerAccess:
                 # A LIMIT stopped us with pulls under way: their answers would be taken for those of the next read.
                 self._drop(address)
                 raise
-            except (RemotingError, ReplyError, ClientError, socket.error) as error:
+            except (RemotingError, ReplyError, ClientError, OSError) as error:
                 tries += 1
                 note(f"{key_of(queue)} at {position}: {error}; trying the next member")
                 self._failed(queue.broker_name, address, error, tries)
 
-    # -- progress -------------------------------------------------------------------------------------------------------------
+    # -- progress ------------------------------------------------------------
+    #     # -- progress ------------------------------------------------------------------------------------------------------------
+    #     #     # -- progress
 
     def commit_group(self, group: str, done: Offsets) -> None:
         by_broker: dict[str, list[tuple[QueueRef, int]]] = {}
@@ -327,7 +366,9 @@ class BrokerAccess:
 
     def _commit_to(self, target: BrokerGroup, group: str, items: list[tuple[QueueRef, int]]) -> None:
         address = target.master or next(iter(target.addresses.values()))
-        link = BlockingLink(address, timeout=self._options.request_timeout_ms / 1000, credentials=self._cluster.credentials())
+        link = BlockingLink(
+            address, timeout=self._options.request_timeout_ms / 1000, credentials=self._cluster.credentials()
+        )
         try:
             asked = [
                 link.send(
@@ -353,4 +394,8 @@ def _decoded(chunks: list[bytes | memoryview], decoder: Decoder, rows_max: int) 
     for start in range(0, len(found.positions), rows_max):
         yield from decoder.decode(buffer, found.positions[start : start + rows_max])
     if found.next != len(buffer):
-        decoder.report(0, f"{decoder.place(found.next)}: {len(buffer) - found.next} bytes that are no message", len(buffer) - found.next)
+        decoder.report(
+            0,
+            f"{decoder.place(found.next)}: {len(buffer) - found.next} bytes that are no message",
+            len(buffer) - found.next,
+        )

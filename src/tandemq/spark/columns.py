@@ -17,7 +17,11 @@ _TIMESTAMP = pa.timestamp("us", tz="UTC")
 _MAP = pa.map_(pa.string(), pa.string())
 
 COLUMNS: dict[str, tuple[str, pa.DataType, str]] = {
-    "topic": ("STRING", pa.string(), "The topic as stored: a delayed message is under SCHEDULE_TOPIC_XXXX until it is due."),
+    "topic": (
+        "STRING",
+        pa.string(),
+        "The topic as stored: a delayed message is under SCHEDULE_TOPIC_XXXX until it is due.",
+    ),
     "broker": ("STRING", pa.string(), "Name of the broker group; for files, the store's label (option `brokerName`)."),
     "queue_id": ("INT", pa.int32(), "The queue of the topic on its broker."),
     "queue_offset": ("BIGINT", pa.int64(), "Index of the message in its queue."),
@@ -33,7 +37,11 @@ COLUMNS: dict[str, tuple[str, pa.DataType, str]] = {
     "keys": ("STRING", pa.string(), "KEYS: the keys it can be found by, separated by spaces; null if none."),
     "tags": ("STRING", pa.string(), "TAGS: null if none."),
     "msg_id": ("STRING", pa.string(), "The producer's unique id (UNIQ_KEY), else the broker's offset id."),
-    "properties": ("MAP<STRING, STRING>", _MAP, "All properties. The dearest column: leave it out if you don't need it."),
+    "properties": (
+        "MAP<STRING, STRING>",
+        _MAP,
+        "All properties. The dearest column: leave it out if you don't need it.",
+    ),
     "body": ("BINARY", pa.binary(), "The body, decompressed."),
     "properties_raw": ("BINARY", pa.binary(), "The properties text as stored."),
     "prepared_transaction_offset": ("BIGINT", pa.int64(), "Of a committed transaction: where its half message lies."),
@@ -77,7 +85,7 @@ def arrow_schema(spark_schema: Any) -> pa.Schema:
 
 def _same_map(given: pa.DataType, wanted: pa.DataType) -> bool:
     """Maps that differ only in whether values may be null."""
-    return (
+    return bool(
         pa.types.is_map(given)
         and pa.types.is_map(wanted)
         and given.key_type == wanted.key_type

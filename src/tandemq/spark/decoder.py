@@ -1,7 +1,9 @@
 """Records to Arrow: the one decoder of files and pulls. Only the columns of the wanted schema are built.
 
-`Decoder.decode` takes a buffer and the positions of records in it and yields RecordBatches. Damage is an error that names
-the place; in permissive mode the damaged record is left out, counted, and reported in the `_corrupt_record` column if the
+`Decoder.decode` takes a buffer and the positions of records in it and yields RecordBatches. Damage is an error
+that names
+the place; in permissive mode the damaged record is left out, counted, and reported in the `_corrupt_record` column
+if the
 schema has it.
 """
 
@@ -121,7 +123,7 @@ class Decoder:
             arrays = [values.get(f.name, pa.nulls(len(reported), f.type)) for f in self.schema]
             yield pa.RecordBatch.from_arrays(arrays, schema=self.schema)
 
-    # -- which records ------------------------------------------------------------------------------------------------
+    # -- which records -----------------------------------------------------------------------------------
 
     def _sound(self, fields: Fields, base: int | None) -> Fields:
         while problems := fields.broken():
@@ -188,7 +190,7 @@ class Decoder:
             keep &= np.asarray(hits.take(pc.fill_null(keys.indices, len(hit))))
         return keep
 
-    # -- columns ------------------------------------------------------------------------------------------------------
+    # -- columns -----------------------------------------------------------------------------------------
 
     def _needs_texts(self) -> bool:
         return self.wanted.by_properties or not {"properties", "keys", "tags", "msg_id"}.isdisjoint(self.schema.names)
@@ -199,9 +201,7 @@ class Decoder:
     def _batches(
         self, fields: Fields, topics: pa.Array | None, texts: PropertyTexts | None
     ) -> Iterator[pa.RecordBatch]:
-        columns = {
-            f.name: self._column(f, fields, topics, texts) for f in self.schema if f.name not in ("body",)
-        }
+        columns = {f.name: self._column(f, fields, topics, texts) for f in self.schema if f.name not in ("body",)}
         if "body" not in self.schema.names:
             yield self._assemble(columns, 0, len(fields), None)
             return
@@ -217,9 +217,7 @@ class Decoder:
                 arrays.append(columns[f.name].slice(start, stop - start))
         return pa.RecordBatch.from_arrays(arrays, schema=self.schema)
 
-    def _column(
-        self, f: pa.Field, fields: Fields, topics: pa.Array | None, texts: PropertyTexts | None
-    ) -> pa.Array:
+    def _column(self, f: pa.Field, fields: Fields, topics: pa.Array | None, texts: PropertyTexts | None) -> pa.Array:
         name = f.name
         if name in _INT32:
             return pa.array(fields.int32(_INT32[name]))

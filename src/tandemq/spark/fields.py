@@ -53,7 +53,7 @@ class Fields:
         blocks = np.ndarray(
             shape=(max(0, len(self.view) - BODY_AT + 1),), dtype=f"V{BODY_AT}", buffer=self.view.data, strides=(1,)
         )
-        return blocks[self.positions].view(np.uint8).reshape(len(self.positions), BODY_AT)
+        return np.asarray(blocks[self.positions]).view(np.uint8).reshape(len(self.positions), BODY_AT)
 
     def int32(self, at: int, shift: Shift = 0) -> npt.NDArray[np.int32]:
         return self._number(at, shift, ">i4").astype(np.int32)
@@ -66,10 +66,10 @@ class Fields:
             size = np.dtype(kind).itemsize
             number: npt.NDArray[Any] = self._heads[:, at : at + size].view(kind)[:, 0]
             return number
-        return big_endian(self.view, kind)[self.positions + at + shift]
+        return np.asarray(big_endian(self.view, kind)[self.positions + at + shift])
 
     def _short(self, at: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
-        return (self.view[at].astype(np.int64) << 8) | self.view[at + 1]
+        return np.asarray((self.view[at].astype(np.int64) << 8) | self.view[at + 1])
 
     @cached_property
     def size(self) -> npt.NDArray[np.int32]:
@@ -126,7 +126,9 @@ class Fields:
         return self._short(self.properties_at - 2)
 
     def broken(self) -> dict[int, str]:
-        """index -> what is wrong, for records whose fields don't add up to their size; checked in the order of trust."""
+        """index -> what is wrong, for records whose fields don't add up to their size; checked in the order of
+        trust.
+        """
         found: dict[int, str] = {}
         stop = self.positions + self.size
         # A host flag that makes the fixed part longer than the record must not send the next gather out of bounds.

@@ -88,7 +88,9 @@ class LogPlanner:
         if isinstance(given, str):
             return first if given == EARLIEST else end
         if label not in given or -1 not in given[label]:
-            raise ConfigError(f'{name}: physical order needs JSON like {{"{label}": 1048576}} with each store, not {given!r}')
+            raise ConfigError(
+                f'{name}: physical order needs JSON like {{"{label}": 1048576}} with each store, not {given!r}'
+            )
         offset = given[label][-1]
         return {-2: first, -1: end}.get(offset, offset)
 
@@ -134,7 +136,10 @@ class _LogReading:
         batches = scan(piece, decoder, self.options.rows_per_batch)
         yield from prefetched(batches) if self.options.prefetch else batches
         if decoder.damage.count:
-            note(f"{piece.segment.path}: left out {decoder.damage.count} damaged places, {decoder.damage.size} bytes", decoder.damage.examples)
+            note(
+                f"{piece.segment.path}: left out {decoder.damage.count} damaged places, {decoder.damage.size} bytes",
+                decoder.damage.examples,
+            )
 
 
 class LogBatchReader(_LogReading, DataSourceReader):
@@ -187,7 +192,11 @@ class LogStreamReader(_LogReading, DataSourceStreamReader, SupportsTriggerAvaila
         return {"v": VERSION, "log": self._initial, "initial": True}
 
     def getDefaultReadLimit(self) -> ReadLimit:
-        return ReadMaxBytes(self.options.max_bytes_per_trigger) if self.options.max_bytes_per_trigger else ReadAllAvailable()
+        return (
+            ReadMaxBytes(self.options.max_bytes_per_trigger)
+            if self.options.max_bytes_per_trigger
+            else ReadAllAvailable()
+        )
 
     def latestOffset(self, start: dict[str, Any], limit: ReadLimit) -> dict[str, Any]:
         starts = _log_of(start)
@@ -218,11 +227,17 @@ class LogStreamReader(_LogReading, DataSourceStreamReader, SupportsTriggerAvaila
         found: list[InputPartition] = []
         stores = {store.label: store for store in self._planner.stores()}
         for label, stop in stops.items():
-            begins = begin.get(label, starts.get(label, stop)) if start.get("initial") else starts.get(label, begin.get(label, stop))
+            begins = (
+                begin.get(label, starts.get(label, stop))
+                if start.get("initial")
+                else starts.get(label, begin.get(label, stop))
+            )
             if begins >= stop:
                 continue
             if label not in stores:
-                raise DataLost(f"store {label!r} is gone from path={self.options.path!r}; it was read up to {begins} of {stop}")
+                raise DataLost(
+                    f"store {label!r} is gone from path={self.options.path!r}; it was read up to {begins} of {stop}"
+                )
             store = stores[label]
             segments = store.segments()
             if begins < segments[0].start:
@@ -245,7 +260,8 @@ def _lost(options: FileOptions, label: str, start: int, first: int) -> None:
 def _log_of(stored: dict[str, Any]) -> dict[str, int]:
     if stored.get("v") != VERSION or "log" not in stored:
         raise ConfigError(
-            f"the checkpoint's offset {stored!r} is not one of physical order, version {VERSION}: was the query started "
+            f"the checkpoint's offset {stored!r} is not one of physical order, version {VERSION}: was the query "
+            f"started "
             "with another `order`? Use a new checkpoint"
         )
     return {label: int(offset) for label, offset in stored["log"].items()}

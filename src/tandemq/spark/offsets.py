@@ -4,12 +4,15 @@ A stream offset is a plain dict:
 
     {"v": 1, "q": {"broker/topic/0": next_offset, ...}, "initial": true?, "from": {"broker/topic/0": start, ...}?}
 
-`q` holds the next offset of every queue. Spark asks for the initial offset twice and again when batch 0 is replayed, and
-stores it nowhere, so a moving "latest" would lose messages: the end offset of a batch therefore carries, in `from`, where
+`q` holds the next offset of every queue. Spark asks for the initial offset twice and again when batch 0 is
+replayed, and
+stores it nowhere, so a moving "latest" would lose messages: the end offset of a batch therefore carries, in
+`from`, where
 each queue begins that the start offset does not settle (all of them for an initial offset; new queues later).
 """
 
 from collections.abc import Callable, Iterable, Mapping
+from itertools import pairwise
 from typing import Any, NamedTuple
 
 from tandemq.errors import ConfigError, TandemError
@@ -39,7 +42,7 @@ class Slice(NamedTuple):
     stop: int
 
     @property
-    def count(self) -> int:
+    def length(self) -> int:
         return self.stop - self.start
 
 
@@ -68,7 +71,7 @@ def from_json(stored: Mapping[str, Any], member: str = "q") -> Offsets:
     return {queue_of(key): int(offset) for key, offset in stored.get(member, {}).items()}
 
 
-# -- where to begin and end ----------------------------------------------------------------------------------------------
+# -- where to begin and end
 
 AtTime = Callable[[Mapping[QueueRef, int]], Mapping[QueueRef, int]]
 """queue -> time (ms) to queue -> offset of the first message stored at or after it."""
@@ -83,8 +86,10 @@ def starting(options: SelectOptions, ranges: Ranges, at_time: AtTime, default: s
     strict = options.starting_offsets_by_timestamp_strategy is Missing.ERROR
     for queue, time in times.items():
         if strict and found[queue] >= ranges[queue].next:
-            raise ConfigError(f"{key_of(queue)} has no message stored at or after {time}; see startingOffsetsByTimestampStrategy")
-    return {queue: found[queue] if queue in found else bounds.first for queue, bounds in ranges.items()}
+            raise ConfigError(
+                f"{key_of(queue)} has no message stored at or after {time}; see startingOffsetsByTimestampStrategy"
+            )
+    return {queue: found.get(queue, bounds.first) for queue, bounds in ranges.items()}
 
 
 def _starting_times(options: SelectOptions, ranges: Ranges) -> dict[QueueRef, int] | None:
@@ -120,9 +125,7 @@ def _resolved(word: str, bounds: Range) -> int:
     return bounds.first if word == EARLIEST else bounds.next
 
 
-def _by_queue(
-    given: Mapping[str, Mapping[int, int]], name: str, ranges: Ranges
-) -> Iterable[tuple[QueueRef, int]]:
+def _by_queue(given: Mapping[str, Mapping[int, int]], name: str, ranges: Ranges) -> Iterable[tuple[QueueRef, int]]:
     """JSON by topic or broker/topic, matched to queues; a name that matches none is an error."""
     for topic, by_id in given.items():
         for queue_id, value in by_id.items():
@@ -160,7 +163,7 @@ def slices_of(starts: Offsets, stops: Offsets) -> list[Slice]:
     ]
 
 
-# -- how much in one micro-batch -------------------------------------------------------------------------------------------
+# -- how much in one micro-batch
 
 
 def limited(starts: Offsets, stops: Offsets, count_max: int) -> Offsets:
@@ -190,16 +193,17 @@ def limited_bytes(starts: Offsets, stops: Offsets, size_max: int, size_of: Mappi
     return limited(starts, stops, max(1, int(count * size_max / total)))
 
 
-# -- tasks ---------------------------------------------------------------------------------------------------------------
+# -- tasks ---------------------------------------------------------------------------
 
 
 def tasks_of(slices: list[Slice], *, tasks_min: int = 0, count_max: int = 0, count_min: int = 0) -> list[list[Slice]]:
     """Slices grouped into tasks: large ones are split, small ones share.
 
-    `count_max`: no task reads more; `tasks_min`: at least so many tasks if there are enough messages; `count_min`: a task
+    `count_max`: no task reads more; `tasks_min`: at least so many tasks if there are enough messages; `count_min`:
+    a task
     takes further slices until it has so many messages (never beyond count_max, never below tasks_min tasks).
     """
-    total = sum(piece.count for piece in slices)
+    total = sum(piece.length for piece in slices)
     if not total:
         return []
     size_max = count_max or total
@@ -210,16 +214,16 @@ def tasks_of(slices: list[Slice], *, tasks_min: int = 0, count_max: int = 0, cou
     tasks: list[list[Slice]] = []
     size = 0
     for piece in pieces:
-        if tasks and size + piece.count <= together:
+        if tasks and size + piece.length <= together:
             tasks[-1].append(piece)
-            size += piece.count
+            size += piece.length
         else:
             tasks.append([piece])
-            size = piece.count
+            size = piece.length
     return tasks
 
 
 def _parts(piece: Slice, count_max: int) -> list[Slice]:
-    parts = -(-piece.count // count_max)
-    edges = [piece.start + piece.count * i // parts for i in range(parts + 1)]
-    return [Slice(piece.queue, a, b) for a, b in zip(edges, edges[1:], strict=False)]
+    parts = -(-piece.length // count_max)
+    edges = [piece.start + piece.length * i // parts for i in range(parts + 1)]
+    return [Slice(piece.queue, a, b) for a, b in pairwise(edges)]

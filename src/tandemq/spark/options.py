@@ -71,7 +71,9 @@ class SelectOptions:
     """Which messages, how they are split and decoded: common to both sources."""
 
     subscribe: str = setting("subscribe", "", "Topics, separated by commas.")
-    subscribe_pattern: str = setting("subscribePattern", "", "A regular expression; every topic it matches whole is read.")
+    subscribe_pattern: str = setting(
+        "subscribePattern", "", "A regular expression; every topic it matches whole is read."
+    )
     assign: str = setting("assign", "", 'Exact queues, JSON: {"topic": [0, 1]} or {"broker/topic": [0]}.')
     tags: str = setting("tags", "", "Only messages with one of these tags, separated by `||` or commas.")
     keys: str = setting("keys", "", "Only messages with one of these keys, separated by commas.")
@@ -86,7 +88,11 @@ class SelectOptions:
     )
     ending_offsets: str = setting("endingOffsets", LATEST, "latest, or JSON per topic and queue. Batch only.")
     starting_timestamp: int = setting(
-        "startingTimestamp", -1, "From the first message stored at or after this time.", unit="ms since 1970", minimum=-1
+        "startingTimestamp",
+        -1,
+        "From the first message stored at or after this time.",
+        unit="ms since 1970",
+        minimum=-1,
     )
     ending_timestamp: int = setting(
         "endingTimestamp", -1, "Up to the first message stored at or after this time. Batch only.",
@@ -99,32 +105,47 @@ class SelectOptions:
         "startingOffsetsByTimestampStrategy", Missing.LATEST, "If nothing was stored since that time: latest, or error."
     )
     fail_on_data_loss: bool = setting(
-        "failOnDataLoss", True, "Fail when messages were deleted before they were read; false reads on from the first left."
+        "failOnDataLoss",
+        True,
+        "Fail when messages were deleted before they were read; false reads on from the first left.",
     )
     min_partitions: int = setting("minPartitions", 0, "Split queues until there are at least so many tasks.", minimum=0)
     min_records_per_partition: int = setting(
-        "minRecordsPerPartition", 10_000, "Queues with little to read share a task up to this many messages; 0 = a task each.",
+        "minRecordsPerPartition", 10_000, "Queues with little to read share a task up to this many messages; 0 = a "
+            "task each.",
         minimum=0,
     )  # fmt: skip
     max_records_per_partition: int = setting(
         "maxRecordsPerPartition", 0, "No task reads more messages than this; 0 = no limit.", minimum=0
     )
     max_offsets_per_trigger: int = setting(
-        "maxOffsetsPerTrigger", 0, "Messages of one micro-batch at most, shared among queues by what each has.", minimum=0
+        "maxOffsetsPerTrigger",
+        0,
+        "Messages of one micro-batch at most, shared among queues by what each has.",
+        minimum=0,
     )
     max_bytes_per_trigger: int = setting(
         "maxBytesPerTrigger", 0, "Bytes of one micro-batch, about; 0 = no limit.", unit="bytes", minimum=0
     )
     min_offsets_per_trigger: int = setting(
-        "minOffsetsPerTrigger", 0, "Wait for so many messages before a micro-batch starts, up to maxTriggerDelay.", minimum=0
+        "minOffsetsPerTrigger",
+        0,
+        "Wait for so many messages before a micro-batch starts, up to maxTriggerDelay.",
+        minimum=0,
     )
-    max_trigger_delay: str = setting("maxTriggerDelay", "15m", "Longest wait for minOffsetsPerTrigger: 500ms, 30s, 15m, 1h.")
+    max_trigger_delay: str = setting(
+        "maxTriggerDelay", "15m", "Longest wait for minOffsetsPerTrigger: 500ms, 30s, 15m, 1h."
+    )
     mode: Mode = setting(
         "mode", Mode.FAILFAST, "Damaged records: failfast = error that names the place; permissive = skip and count."
     )
     verify_crc: bool = setting("verifyCrc", False, "Check the CRC-32 of every body (about 1 µs per message).")
     rows_per_batch: int = setting(
-        "rowsPerBatch", 10_000, "Rows of one Arrow batch at most; fewer when bodies are large.", minimum=1, maximum=1_000_000
+        "rowsPerBatch",
+        10_000,
+        "Rows of one Arrow batch at most; fewer when bodies are large.",
+        minimum=1,
+        maximum=1_000_000,
     )
     prefetch: bool = setting("prefetch", True, "Decode the next batch in a thread while Spark takes the last one.")
 
@@ -148,7 +169,9 @@ class SelectOptions:
         if self.starting_timestamp >= 0:
             starts.append("starting_timestamp")
         if len(starts) > 1:
-            raise ConfigError("of startingOffsets, startingTimestamp and startingOffsetsByTimestamp only one may be given")
+            raise ConfigError(
+                "of startingOffsets, startingTimestamp and startingOffsetsByTimestamp only one may be given"
+            )
         if self.ending_timestamp >= 0 and self.ending_offsets != LATEST:
             raise ConfigError("of endingOffsets and endingTimestamp only one may be given")
         offsets_of(self.starting_offsets or EARLIEST, "startingOffsets")
@@ -212,14 +235,20 @@ class SelectOptions:
 class ConnectOptions:
     """How to reach the cluster."""
 
-    nameserver: str = setting("nameserver", "", "Name servers, `;`-separated: host:port;host:port.", aliases=("namesrvAddr",))
+    nameserver: str = setting(
+        "nameserver", "", "Name servers, `;`-separated: host:port;host:port.", aliases=("namesrvAddr",)
+    )
     access_key: str = setting("accessKey", "", "For clusters with access control.")
     secret_key: str = setting("secretKey", "", "For clusters with access control; never shown.")
     request_timeout_ms: int = setting(
         "requestTimeoutMs", 10_000, "Longest wait for one answer of a broker.", unit="ms", minimum=100
     )
-    retries: int = setting("retries", 5, "Tries per request when a broker is gone: the next one may be another member.", minimum=0)
-    retry_interval_ms: int = setting("retryIntervalMs", 500, "Pause between tries, doubled each time.", unit="ms", minimum=1)
+    retries: int = setting(
+        "retries", 5, "Tries per request when a broker is gone: the next one may be another member.", minimum=0
+    )
+    retry_interval_ms: int = setting(
+        "retryIntervalMs", 500, "Pause between tries, doubled each time.", unit="ms", minimum=1
+    )
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -230,13 +259,21 @@ class PullOptions(SelectOptions, ConnectOptions):
         "readFrom", ReadFrom.SLAVE, "slave: a slave if one is in sync, else the master; master; any: whoever answers."
     )
     slave_lag_max_bytes: int = setting(
-        "slaveMaxLagBytes", 256 << 20, "A slave further behind than this does not count as in sync.", unit="bytes", minimum=0
+        "slaveMaxLagBytes",
+        256 << 20,
+        "A slave further behind than this does not count as in sync.",
+        unit="bytes",
+        minimum=0,
     )
-    group_id: str = setting("groupId", "", "Consumer group whose progress tools should show; no rebalancing takes place.")
+    group_id: str = setting(
+        "groupId", "", "Consumer group whose progress tools should show; no rebalancing takes place."
+    )
     commit_group_offsets: bool = setting(
         "commitGroupOffsets", False, "Commit the offsets of completed micro-batches to groupId."
     )
-    pull_size: int = setting("pullSize", 4096, "Messages asked for in one request; brokers have their own limits.", minimum=1)
+    pull_size: int = setting(
+        "pullSize", 4096, "Messages asked for in one request; brokers have their own limits.", minimum=1
+    )
     pull_depth: int = setting("pullDepth", 4, "Requests of one task that are under way at once.", minimum=1, maximum=64)
 
     def checked(self) -> "PullOptions":
@@ -256,10 +293,14 @@ class FileOptions(SelectOptions):
 
     path: str = setting("path", "", "Store directories (with commitlog/ in them), comma-separated; globs allowed.")
     order: Order = setting(
-        "order", Order.PHYSICAL, "physical: as stored, fastest; queue: each queue in its order, through the consume queues."
+        "order",
+        Order.PHYSICAL,
+        "physical: as stored, fastest; queue: each queue in its order, through the consume queues.",
     )
     read_up_to: UpTo = setting(
-        "readUpTo", UpTo.CONFIRMED, "confirmed: what can't vanish any more, where the store knows it; written: everything whole."
+        "readUpTo",
+        UpTo.CONFIRMED,
+        "confirmed: what can't vanish any more, where the store knows it; written: everything whole.",
     )
     broker_name: str = setting("brokerName", "", "Value of the `broker` column; default: the store directory's name.")
     max_bytes_per_partition: int = setting(
@@ -274,7 +315,8 @@ class FileOptions(SelectOptions):
         if self.order is Order.PHYSICAL:
             for name, key in (
                 ("assign", "assign"), ("max_records_per_partition", "maxRecordsPerPartition"),
-                ("max_offsets_per_trigger", "maxOffsetsPerTrigger"), ("min_offsets_per_trigger", "minOffsetsPerTrigger"),
+                ("max_offsets_per_trigger", "maxOffsetsPerTrigger"),
+                ("min_offsets_per_trigger", "minOffsetsPerTrigger"),
                 ("starting_offsets_by_timestamp", "startingOffsetsByTimestamp"),
             ):  # fmt: skip
                 if getattr(self, name):
@@ -292,13 +334,20 @@ class SinkOptions(ConnectOptions):
         "at_least_once: repeats carry the same UNIQ_KEY; exactly_once: the broker refuses repeats, or transactions.",
     )  # fmt: skip
     transactional: bool = setting(
-        "transactional", False, "exactly_once by transactional messages even where the broker can refuse repeats itself."
+        "transactional",
+        False,
+        "exactly_once by transactional messages even where the broker can refuse repeats itself.",
     )
     copies: str = setting(
-        "copies", "", "Copies that must exist before a message counts as sent: 1, 2, majority, all; `:durable` behind it = copies on disk."
+        "copies",
+        "",
+        "Copies that must exist before a message counts as sent: 1, 2, majority, all; `:durable` behind it = copies "
+        "on disk.",
     )
     producer_group: str = setting("producerGroup", "GID_TANDEMQ_SPARK", "Producer group of the sends.")
-    compression: Compression = setting("compression", Compression.NONE, "Compress bodies of compressOver bytes or more.")
+    compression: Compression = setting(
+        "compression", Compression.NONE, "Compress bodies of compressOver bytes or more."
+    )
     compress_over: int = setting("compressOver", 4096, "Smallest body that is compressed.", unit="bytes", minimum=0)
     batch_bytes: int = setting(
         "batchBytes", 1 << 20, "Bytes of one batch send; must stay below the broker's maxMessageSize.",
@@ -315,7 +364,9 @@ class SinkOptions(ConnectOptions):
             if problem:
                 raise ConfigError(f"topic: {problem}")
         if self.copies and not _COPIES.fullmatch(self.copies):
-            raise ConfigError(f"copies={self.copies!r}: a number from 1 up, majority or all expected, `:durable` behind it optional")
+            raise ConfigError(
+                f"copies={self.copies!r}: a number from 1 up, majority or all expected, `:durable` behind it optional"
+            )
         return self
 
     def __post_init__(self) -> None:
@@ -327,25 +378,23 @@ Options = TypeVar("Options", PullOptions, FileOptions, SinkOptions)
 
 def parse(kind: type[Options], given: Mapping[str, str]) -> Options:
     """The typed, checked options of one source or sink from Spark's (case-insensitive) option map."""
-    known: dict[str, tuple[str, Any, Any]] = {}
-    for name, (field, described) in settings_of(kind).items():
-        for key in (described.key, *described.aliases):
-            known[key.lower()] = (name, field, described)
+    known = {}
+    for name, entry in settings_of(kind).items():
+        for key in (entry[1].key, *entry[1].aliases):
+            known[key.lower()] = (name, *entry)
     values: dict[str, Any] = {}
     for key, text in given.items():
-        entry = known.get(key.lower())
-        if entry is None:
+        found = known.get(key.lower())
+        if found is None:
             if key.lower() in _SPARKS_OWN:
                 continue
             raise ConfigError(_unknown_text(key, kind))
-        name, field, described = entry
-        values[name] = parse_text(field, described, str(text))
-    options: Options = kind(**values).checked()  # type: ignore[assignment]
-    return options
+        values[found[0]] = parse_text(found[1], found[2], str(text))
+    return kind(**values).checked()
 
 
 def _unknown_text(key: str, kind: type) -> str:
-    names = [described.key for _, described in settings_of(kind).values()]
+    names = [about.key for _, about in settings_of(kind).values()]
     near = difflib.get_close_matches(key, names, 1, 0.6)
     return f"unknown option {key!r}" + (f"; did you mean {near[0]!r}?" if near else f"; there are {', '.join(names)}")
 

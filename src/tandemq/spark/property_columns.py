@@ -5,7 +5,8 @@ The texts of a batch lie one after the other in one buffer. In the form that eve
     name 0x01 value 0x02 name 0x01 value 0x02 ...
 
 the separators alternate through the whole buffer, so names and values are every other token, cut by one pass of numpy
-and gathered by Arrow. Texts of another form (separator missing, empty value, duplicate name, bytes that are no UTF-8) are
+and gathered by Arrow. Texts of another form (separator missing, empty value, duplicate name, bytes that are no
+UTF-8) are
 first rewritten one by one by the same rules as `model.message.decode_properties`; then the fast way is right again.
 A value with a separator inside can't be rewritten: then the whole batch goes through Python dicts.
 """
@@ -86,7 +87,8 @@ class PropertyTexts:
         wrong = np.flatnonzero(kinds != expected)
         odd = np.flatnonzero(np.diff(self._mark_rows) % 2 == 1)
         rows = np.searchsorted(self._mark_rows, wrong, side="right") - 1
-        # With every text suspect of empty values or duplicates too, rewriting all that are not plainly fine is simplest.
+        # With every text suspect of empty values or duplicates too, rewriting all that are not plainly fine is
+        # simplest.
         return np.unique(np.concatenate([rows, odd, self._rows_short()]))
 
     def _rows_short(self) -> npt.NDArray[np.int64]:
@@ -129,7 +131,7 @@ class PropertyTexts:
             starts[1:] = self._marks[1:-1:2] + 1
         lengths = stops - starts
         head = self._words_at(starts + _PAD) & _MASKS[np.minimum(lengths, 8)]
-        hashes = head * _MIX + lengths.astype(np.uint64)
+        hashes: npt.NDArray[np.uint64] = head * _MIX + lengths.astype(np.uint64)
         long = np.flatnonzero(lengths > 8)
         if len(long):
             hashes[long] ^= self._words_at(stops[long]) * _MIX_LONG  # the last 8 bytes: the pad makes up for them
@@ -140,10 +142,15 @@ class PropertyTexts:
         words = self._data.view("<u8")
         low, bits = at >> 3, ((at & 7) << 3).astype(np.uint64)
         # A shift by 64 is undefined, so the upper part goes by 63 - bits and then by one more.
-        return (words[low] >> bits) | (words[low + 1] << (np.uint64(63) - bits) << np.uint64(1))
+        found: npt.NDArray[np.uint64] = (words[low] >> bits) | (
+            words[low + 1] << (np.uint64(63) - bits) << np.uint64(1)
+        )
+        return found
 
     def _rows_with_duplicates(self) -> npt.NDArray[np.int64]:
-        """Rows whose names may repeat. Messages of one producer share a *shape*, so one row of each shape is looked at."""
+        """Rows whose names may repeat. Messages of one producer share a *shape*, so one row of each shape is
+        looked at.
+        """
         offsets = self._pair_rows
         shapes = self._shapes
         if shapes is None:
@@ -161,9 +168,7 @@ class PropertyTexts:
         try:
             self._texts.cast(pa.string())
         except pa.ArrowInvalid:
-            return np.array(
-                [i for i, text in enumerate(self._texts.to_pylist()) if not _is_utf8(text)], dtype=np.int64
-            )
+            return np.array([i for i, text in enumerate(self._texts.to_pylist()) if not _is_utf8(text)], dtype=np.int64)
         return np.empty(0, dtype=np.int64)
 
     @cached_property
@@ -177,7 +182,9 @@ class PropertyTexts:
             return None
         offsets = self._pair_rows
         sums = np.zeros(len(self.hashes) + 1, dtype=np.uint64)
-        place = np.arange(len(self.hashes), dtype=np.uint64) - np.repeat(offsets[:-1], np.diff(offsets)).astype(np.uint64)
+        place = np.arange(len(self.hashes), dtype=np.uint64) - np.repeat(offsets[:-1], np.diff(offsets)).astype(
+            np.uint64
+        )
         np.cumsum(self.hashes * (place * np.uint64(2) + np.uint64(3)), out=sums[1:])
         shape = sums[offsets[1:]] - sums[offsets[:-1]]
         encoded = pa.array(shape).dictionary_encode()

@@ -81,7 +81,10 @@ class _QueueReading:
             )
             yield from self.access.read(piece, decoder, self.options.rows_per_batch, not self.options.fail_on_data_loss)
             if decoder.damage.count:
-                note(f"{offsets.key_of(piece.queue)}: left out {decoder.damage.count} damaged records", decoder.damage.examples)
+                note(
+                    f"{offsets.key_of(piece.queue)}: left out {decoder.damage.count} damaged records",
+                    decoder.damage.examples,
+                )
 
     def _partitions(self, starts: Offsets, stops: Offsets, ranges: Ranges) -> list[InputPartition]:
         starts, lost = offsets.checked_starts(starts, ranges, self.options.fail_on_data_loss)
@@ -109,7 +112,9 @@ class QueueBatchReader(_QueueReading, DataSourceReader):
         beyond = [queue for queue, stop in stops.items() if stop > ranges[queue].next]
         if beyond:
             queue = beyond[0]
-            raise ConfigError(f"endingOffsets: {offsets.key_of(queue)} ends at {ranges[queue].next}, {stops[queue]} was asked for")
+            raise ConfigError(
+                f"endingOffsets: {offsets.key_of(queue)} ends at {ranges[queue].next}, {stops[queue]} was asked for"
+            )
         return self._partitions(starts, stops, ranges)
 
 
@@ -183,7 +188,12 @@ class QueueStreamReader(_QueueReading, DataSourceStreamReader, SupportsTriggerAv
         real = {queue: max(start, ranges[queue].first) if queue in ranges else start for queue, start in starts.items()}
         real = {queue: min(start, stops[queue]) for queue, start in real.items()}
         waiting = sum(stops[queue] - start for queue, start in real.items())
-        if 0 < waiting < options.min_offsets_per_trigger and self._target is None and not initial and not self._overdue():
+        if (
+            0 < waiting < options.min_offsets_per_trigger
+            and self._target is None
+            and not initial
+            and not self._overdue()
+        ):
             return dict(starts)
         if options.max_offsets_per_trigger:
             stops = offsets.limited(real, stops, options.max_offsets_per_trigger)
@@ -210,12 +220,16 @@ class QueueStreamReader(_QueueReading, DataSourceStreamReader, SupportsTriggerAv
 
     def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> Sequence[InputPartition]:
         begin = offsets.from_json(end, "from")
-        starts = {**offsets.from_json(start), **begin} if start.get("initial") else {**begin, **offsets.from_json(start)}
+        starts = (
+            {**offsets.from_json(start), **begin} if start.get("initial") else {**begin, **offsets.from_json(start)}
+        )
         stops = offsets.from_json(end)
         slices = offsets.slices_of(starts, stops)
         if not slices:
             return []
-        return self._partitions({s.queue: s.start for s in slices}, {s.queue: s.stop for s in slices}, self.access.ranges())
+        return self._partitions(
+            {s.queue: s.start for s in slices}, {s.queue: s.stop for s in slices}, self.access.ranges()
+        )
 
     def _commit_group(self, start: dict[str, Any], done: Offsets) -> None:
         """`start` is the end of the last completed batch; Spark's own commit() lags and misses the last one."""

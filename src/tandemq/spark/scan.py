@@ -1,12 +1,16 @@
 """Reading the log itself: physical ranges of segments, and single records found through a consume queue.
 
-A range [start, stop) yields the records that *begin* in it, so a segment may be cut anywhere: a range that does not start
-at a record looks for the first one. Damage belongs to the range whose last record comes before it, so that every damaged
+A range [start, stop) yields the records that *begin* in it, so a segment may be cut anywhere: a range that does
+not start
+at a record looks for the first one. Damage belongs to the range whose last record comes before it, so that every
+damaged
 place is reported exactly once however the log is cut.
 """
 
 from collections.abc import Iterator
 from dataclasses import dataclass
+from itertools import pairwise
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -18,6 +22,16 @@ from tandemq.spark.walk import End, Positions, looks_like_record, resynchronise,
 _WALK_BYTES = 32 << 20
 BATCH_BYTES = 8 << 20
 """Log bytes of one Arrow batch at most: batches of 5,000 to 10,000 rows or 8 MB go through Spark fastest."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Place:
+    """Names a position of a segment's buffer for people."""
+
+    segment: Segment
+
+    def __call__(self, position: int) -> str:
+        return f"{self.segment.path}, physical offset {self.segment.start + position}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,7 +62,7 @@ def plan_ranges(store: str, segments: list[Segment], start: int, stop: int, size
             continue
         parts = -(-(high - low) // size_max)
         edges = [low + (high - low) * i // parts for i in range(parts + 1)]
-        for n, (a, b) in enumerate(zip(edges, edges[1:], strict=False)):
+        for n, (a, b) in enumerate(pairwise(edges)):
             ranges.append(LogRange(store, segment, a, b, min(stop, segment.stop), n == 0, n == parts - 1))
     return ranges
 
@@ -58,7 +72,7 @@ def scan(piece: LogRange, decoder: Decoder, rows_max: int) -> Iterator[pa.Record
     segment = piece.segment
     base = segment.start
     buffer = mapped(segment.path)
-    decoder.place = lambda position: f"{segment.path}, physical offset {base + position}"
+    decoder.place = _Place(segment)
     at, stop, limit = piece.start - base, piece.stop - base, piece.limit - base
     if not piece.starts_at_record and not looks_like_record(buffer, at, limit, base):
         found = resynchronise(buffer, at, stop, limit, base)
@@ -81,7 +95,7 @@ def scan(piece: LogRange, decoder: Decoder, rows_max: int) -> Iterator[pa.Record
     yield from decoder.leftovers()
 
 
-def _plausible(buffer: object, at: int, limit: int, base: int) -> bool:
+def _plausible(buffer: Any, at: int, limit: int, base: int) -> bool:
     """Whether a record or the segment's blank begins here."""
     return walk(buffer, at, at + 1, limit, base=base, records_max=1).end in (End.LIMIT, End.BLANK)
 
@@ -119,7 +133,7 @@ def scan_entries(
         if not inside.any():
             continue
         buffer, base = mapped(segment.path), segment.start
-        decoder.place = lambda position, s=segment: f"{s.path}, physical offset {s.start + position}"  # type: ignore[misc]
+        decoder.place = _Place(segment)
         positions = offsets[inside] - base
         good = _agreeing(buffer, positions, sizes[inside], base, decoder)
         for run in _batches(good, 0, rows_max):
@@ -128,23 +142,23 @@ def scan_entries(
     yield from decoder.leftovers()
 
 
-def _agreeing(buffer: object, positions: Positions, sizes: Positions, base: int, decoder: Decoder) -> Positions:
+def _agreeing(buffer: Any, positions: Positions, sizes: Positions, base: int, decoder: Decoder) -> Positions:
     """Positions where a record of the entry's size begins; others are damage."""
-    view = np.frombuffer(buffer, dtype=np.uint8)  # type: ignore[call-overload]
+    view = np.frombuffer(buffer, dtype=np.uint8)
     limit = len(view)
     stated = np.zeros(len(positions), dtype=np.int64)
     readable = positions + 91 <= limit
     for byte in range(4):
         stated[readable] = (stated[readable] << 8) | view[positions[readable] + byte]
     good = readable & (stated == sizes) & (positions + sizes <= limit)
-    good[good] &= np.array(
-        [looks_like_record(buffer, int(p), limit, base) for p in positions[good]] if not _all_magic(view, positions[good])
-        else np.ones(int(good.sum()), dtype=bool), dtype=bool,
-    )  # fmt: skip
+    if not _all_magic(view, positions[good]):
+        good[good] = [looks_like_record(buffer, int(p), limit, base) for p in positions[good]]
     for index in np.flatnonzero(~good).tolist():
         position, size = int(positions[index]), int(sizes[index])
-        decoder.report(base + position, f"{decoder.place(position)}: no record of {size} bytes as the consume queue says", size)
-    return positions[good]
+        decoder.report(
+            base + position, f"{decoder.place(position)}: no record of {size} bytes as the consume queue says", size
+        )
+    return np.asarray(positions[good])
 
 
 def _all_magic(view: "np.ndarray[tuple[int], np.dtype[np.uint8]]", positions: Positions) -> bool:

@@ -12,6 +12,7 @@ import struct
 from collections import OrderedDict
 from collections.abc import Iterator
 from dataclasses import dataclass
+from itertools import pairwise
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -100,17 +101,19 @@ class StoreFiles:
                 size = path.stat().st_size
                 if size:
                     found.append(Segment(int(name), size, str(path)))
-        for before, after in zip(found, found[1:], strict=False):
+        for before, after in pairwise(found):
             if before.stop != after.start:
                 raise CorruptLog(
-                    f"{before.path} ends at offset {before.stop}, the next file is {after.path}: a segment is missing or cut"
+                    f"{before.path} ends at offset {before.stop}, the next file is {after.path}: a segment is "
+                    f"missing or cut"
                 )
         return found
 
     def confirmed(self) -> int | None:
         """Up to where the replicas agree for good, if this store knows; None for stores of RocketMQ itself.
 
-        Our nodes keep a `replica.json`; the confirmed offset moves in the checkpoint, and everything dispatched is confirmed.
+        Our nodes keep a `replica.json`; the confirmed offset moves in the checkpoint, and everything dispatched is
+        confirmed.
         """
         try:
             content = json.loads((self.root / "replica.json").read_bytes())["content"]
@@ -151,13 +154,17 @@ def find_stores(paths: str, label: str = "") -> list[StoreFiles]:
         hits = sorted(glob.glob(pattern)) if glob.has_magic(pattern) else [pattern]
         hits = [hit for hit in hits if os.path.isdir(hit)]
         if not hits:
-            raise ConfigError(f"path: {pattern!r} is no directory (paths must be readable on the driver and every executor)")
+            raise ConfigError(
+                f"path: {pattern!r} is no directory (paths must be readable on the driver and every executor)"
+            )
         found += (Path(hit) for hit in hits)
     stores = []
     for root in found:
         store = StoreFiles(root, label or label_of(root, found))
         if not any(len(n) == NAME_DIGITS and n.isdecimal() for n in os.listdir(store.log_directory)):
-            raise ConfigError(f"path: {root} holds no commit log: files of 20 digits, in commitlog/ or in the directory itself")
+            raise ConfigError(
+                f"path: {root} holds no commit log: files of 20 digits, in commitlog/ or in the directory itself"
+            )
         stores.append(store)
     return stores
 
@@ -175,13 +182,14 @@ def _short_name(root: Path) -> str:
     return f"{root.parent.name}" if generic and root.parent.name else root.name
 
 
-# -- the end of the log ---------------------------------------------------------------------------------------------------
+# -- the end of the log
 
 
 def log_end(segments: list[Segment], limit: int | None, known: int = 0) -> int:
     """The end of the last whole record at or below `limit`; `known` is an earlier answer to go on from.
 
-    What is not a record ends the log, as in a broker's recovery, unless a record follows it: then the middle is damaged,
+    What is not a record ends the log, as in a broker's recovery, unless a record follows it: then the middle is
+    damaged,
     which reading will report, and the log goes on behind it.
     """
     if not segments:
@@ -233,7 +241,7 @@ def first_store_time(segment: Segment) -> int | None:
     return int(struct.unpack_from(">q", buffer, 56 + shift)[0])
 
 
-# -- consume queues ---------------------------------------------------------------------------------------------------------
+# -- consume queues --------------------------------------------------------------------------------------
 
 
 class QueueFile:

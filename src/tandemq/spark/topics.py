@@ -12,5 +12,7 @@ _NAMES = {SCHEDULE_TOPIC, TRANS_CHECK_MAX_TIME_TOPIC, SELF_TEST_TOPIC, OFFSET_MO
 
 
 def is_system_topic(topic: str) -> bool:
-    """Delayed, half and op messages, trace, self test: left out unless includeSystemTopics. Retry and DLQ topics are users'."""
+    """Delayed, half and op messages, trace, self test: left out unless includeSystemTopics. Retry and DLQ topics
+    are users'.
+    """
     return topic in _NAMES or topic.startswith(("RMQ_SYS_", "rmq_sys_", "%SYS%")) or topic.endswith("_REPLY_TOPIC")

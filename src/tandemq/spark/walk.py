@@ -1,9 +1,11 @@
 """Where the records of a piece of log begin: one vectorised pass over the sizes.
 
-A record says its size, so positions form a chain that only a loop can follow; in Python that loop costs more than all the
+A record says its size, so positions form a chain that only a loop can follow; in Python that loop costs more than
+all the
 columns together. Instead many places of the buffer are followed at once: a *lane* starts at a likely record (its magic,
 and its physical offset where the buffer's place in the log is known), numpy advances all lanes by one record per step,
-and a lane counts only if the lane before it arrives exactly at its start. Lane 0 starts at a known record, so by induction
+and a lane counts only if the lane before it arrives exactly at its start. Lane 0 starts at a known record, so by
+induction
 every accepted position is on the chain; where two lanes don't meet, the plain loop takes over from there.
 """
 
@@ -22,7 +24,8 @@ _SIZE_MAGIC = struct.Struct(">II")
 _MAGIC_PREFIX = MAGIC_V1.to_bytes(4, "big")[:3]
 _MAGIC_MASK = 0xFFFFFFFF ^ (MAGIC_V1 ^ MAGIC_V2)
 _MAGIC_BITS = MAGIC_V1 & _MAGIC_MASK
-"""Two magics, told from all others by one comparison; the bits they differ in (0x0C) also allow two unused values, which
+"""Two magics, told from all others by one comparison; the bits they differ in (0x0C) also allow two unused values,
+which
 the decoder refuses."""
 _LANE_BYTES = 1 << 15
 """About 40 records of 800 bytes per lane: enough to pay for finding its start, and enough lanes for numpy."""
@@ -56,7 +59,8 @@ def big_endian(view: npt.NDArray[np.uint8], kind: str) -> npt.NDArray[Any]:
 def walk(buffer: Any, start: int, stop: int, limit: int, *, base: int | None = None, records_max: int = 0) -> Walk:
     """Positions of the records that begin in [start, stop) and end at or before `limit`.
 
-    `buffer` is bytes, bytearray or mmap (it must have `find`); `start` must be a record boundary. `base` is the physical
+    `buffer` is bytes, bytearray or mmap (it must have `find`); `start` must be a record boundary. `base` is the
+    physical
     offset of the buffer's first byte, None when the records are not in log order (pulled messages).
     """
     limit = min(limit, len(buffer))
@@ -145,7 +149,7 @@ def _candidate(buffer: Any, start: int, stop: int, limit: int, base: int | None)
     """The first place in [start, stop) that looks like the beginning of a record."""
     position = start
     while True:
-        at = buffer.find(_MAGIC_PREFIX, position + 4, min(limit, stop + 6))
+        at: int = buffer.find(_MAGIC_PREFIX, position + 4, min(limit, stop + 6))
         if at < 0:
             return None
         position = at - 4
@@ -169,7 +173,7 @@ def resynchronise(buffer: Any, start: int, stop: int, limit: int, base: int) -> 
     """The first record boundary in [start, stop) of a buffer that lies at `base` in the log; None if there is none.
 
     Splits of a segment begin anywhere, and damaged records hide where the next one begins: both are found by magic and
-    physical offset, and confirmed by the record's own lengths adding up. What follows it does not count: it may be damaged.
+    physical offset, and confirmed by the record's own lengths adding up. What follows may be damaged.
     """
     position = start
     while position < stop:
