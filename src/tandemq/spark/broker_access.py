@@ -138,7 +138,6 @@ class BrokerAccess:
         self._reset()
 
     # -- which queues ------------------------------------------------------------------------------------
-    #     # -- which queues
 
     def _topics(self) -> list[str]:
         options = self._options
@@ -299,8 +298,6 @@ class BrokerAccess:
                 self._failed(broker, address, error, tries)
 
     # -- reading ------------------------------------------------------------
-    #     # -- reading -----------------------------------------------------------------------------------------------------------
-    #     #     # -- reading
 
     def read(self, piece: Slice, decoder: Decoder, rows_max: int, skip_lost: bool) -> Iterator[pa.RecordBatch]:
         queue = piece.queue
@@ -350,8 +347,6 @@ class BrokerAccess:
                 self._failed(queue.broker_name, address, error, tries)
 
     # -- progress ------------------------------------------------------------
-    #     # -- progress ------------------------------------------------------------------------------------------------------------
-    #     #     # -- progress
 
     def commit_group(self, group: str, done: Offsets) -> None:
         by_broker: dict[str, list[tuple[QueueRef, int]]] = {}

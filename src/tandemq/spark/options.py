@@ -14,7 +14,7 @@ from typing import Any, TypeVar
 
 from tandemq.errors import ConfigError
 from tandemq.model.topic import QueueRef, topic_name_problem
-from tandemq.settings import check, parse_text, setting, settings_of
+from tandemq.settings import Setting, check, parse_text, setting, settings_of
 
 _SPARKS_OWN = {"path", "checkpointlocation", "queryname", "__partition_columns"}
 """Options that Spark itself adds or reads."""
@@ -378,10 +378,7 @@ Options = TypeVar("Options", PullOptions, FileOptions, SinkOptions)
 
 def parse(kind: type[Options], given: Mapping[str, str]) -> Options:
     """The typed, checked options of one source or sink from Spark's (case-insensitive) option map."""
-    known = {}
-    for name, entry in settings_of(kind).items():
-        for key in (entry[1].key, *entry[1].aliases):
-            known[key.lower()] = (name, *entry)
+    known = _by_key(kind)
     values: dict[str, Any] = {}
     for key, text in given.items():
         found = known.get(key.lower())
@@ -391,6 +388,15 @@ def parse(kind: type[Options], given: Mapping[str, str]) -> Options:
             raise ConfigError(_unknown_text(key, kind))
         values[found[0]] = parse_text(found[1], found[2], str(text))
     return kind(**values).checked()
+
+
+def _by_key(kind: type) -> dict[str, tuple[str, Any, Setting]]:
+    """Lower-case option name or alias -> (field name, field, setting)."""
+    known = {}
+    for name, (field, about) in settings_of(kind).items():
+        for key in (about.key, *about.aliases):
+            known[key.lower()] = (name, field, about)
+    return known
 
 
 def _unknown_text(key: str, kind: type) -> str:
