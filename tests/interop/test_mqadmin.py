@@ -19,12 +19,13 @@ TOPIC, GROUP = "AdminTopic", "GID_admin"
 class Said:
     """What mqadmin printed, by command; `ids` are the offset ids of the ten messages that were there before."""
 
-    def __init__(self, output: str, errors: str, ids: list[str], up: servers.Servers) -> None:
+    def __init__(self, output: str, errors: str, ids: list[str], up: servers.Servers, side: str) -> None:
         parts = re.split(r"^=== (\w+).*$", output, flags=re.MULTILINE)
         self.by_command: dict[str, list[str]] = {}
         for command, text in zip(parts[1::2], parts[2::2], strict=True):
             self.by_command.setdefault(command, []).append(text)
         self.output, self.errors, self.ids, self.broker = output, errors, ids, up.broker
+        self.side = side
 
     def __call__(self, command: str, turn: int = 0) -> str:
         text = self.by_command[command][turn]
@@ -94,12 +95,19 @@ def _run(version: str, side: str, directory: Path) -> Said:
                 f"consumerProgress {n} -g {GROUP}",
             ],
         )
-        return Said(first + then, first_errors + errors, ids, up)
+        return Said(first + then, first_errors + errors, ids, up, side)
 
 
-@pytest.fixture(
-    scope="module", params=[(v, side) for side in servers.sides() for v in programs.JAVA_VERSIONS], ids="-".join
-)
+# Both generations of the tool against ours; a real broker only with the tool of its own release.
+PAIRS = [
+    (version, side)
+    for side in servers.sides()
+    for version in programs.JAVA_VERSIONS
+    if side in ("ours", f"rocketmq-{version}")
+]
+
+
+@pytest.fixture(scope="module", params=PAIRS, ids="-".join)
 def said(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Said:
     version, side = request.param
     try:
@@ -170,7 +178,6 @@ def test_broker_status(said: Said) -> None:
         "getMessageEntireTimeMax",
         "getMissTps",
         "getTotalTps",
-        "getTransferredTps",
         "msgGetTotalTodayMorning",
         "msgGetTotalTodayNow",
         "msgGetTotalYesterdayMorning",
@@ -181,7 +188,6 @@ def test_broker_status(said: Said) -> None:
         "pullThreadPoolQueueCapacity",
         "pullThreadPoolQueueSize",
         "putMessageAverageSize",
-        "putMessageDistributeTime",
         "putMessageEntireTimeMax",
         "putMessageSizeTotal",
         "putMessageTimesTotal",
@@ -230,6 +236,8 @@ def test_query_by_key(said: Said) -> None:
 
 def test_reset_offset_by_time(said: Said) -> None:
     """Back to the beginning of time: the group's offset is 0 afterwards."""
+    if said.side == "rocketmq-4.9.7":
+        pytest.skip("the real 4.9.7 resets only groups with a consumer online")
     text = said("resetOffsetByTime")
     assert GROUP in text or "rollback consumer offset" in text
     line = next(

@@ -432,7 +432,7 @@ class Broker:
                 flushed=store.flushed,
                 dispatched=store.dispatched,
                 earliest_timestamp=self._earliest_timestamp(),
-                disk_used_ratio=store.status().disk_used_ratio,
+                disk_used_ratio=disk.used / disk.total if disk.total else 0.0,
                 disk_total=disk.total,
                 disk_free=disk.free,
                 sends_pending=len(self.acks),

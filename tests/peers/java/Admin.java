@@ -8,7 +8,7 @@ import org.apache.rocketmq.tools.command.MQAdminStartup;
 public final class Admin {
     public static void main(String[] lines) {
         for (String line : lines) {
-            System.out.println("=== " + line);
+            System.out.println("\n=== " + line);
             MQAdminStartup.main0(line.trim().split("\\s+"), null);
             System.out.flush();
         }
