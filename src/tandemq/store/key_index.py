@@ -318,6 +318,7 @@ class KeyIndex:
         while self.names:
             self._drop(self.names[-1])
         self._disk.remove_tree(self.directory)
+        self._disk.sync_directory(self.directory.parent)
 
     def _drop(self, name: str) -> None:
         mapped = self._mapped.pop(name, None)

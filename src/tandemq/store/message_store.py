@@ -250,6 +250,7 @@ class MessageStore:
         chain = self.log.chain
         if intent.reset:
             self._reset_files(intent.offset)
+            self._reset_views(intent.offset)
             return
         chain.load()
         self.log.appended = self.log.written = chain.end
@@ -879,16 +880,19 @@ class MessageStore:
             self._flusher.forget_views()
             truncation.announce(self._disk, self.root, Truncation(first_offset, reset=True))
             self._reset_files(first_offset)
-            self._queue_table.destroy()
-            if self._index is not None:
-                self._index.destroy()
-            self._dirty_queues.clear()
-            self._dispatcher.position = self._dispatcher.index_from = first_offset
-            self._dispatcher.problem = None
+            self._reset_views(first_offset)
             self._flusher.flushed = first_offset
             self._flusher._sync_views(self._views_work(clean=False))
             truncation.finish(self._disk, self.root)
         self._flusher.fail_waiters(StoreError(f"the log was reset to start at {first_offset}"))
+
+    def _reset_views(self, first_offset: int) -> None:
+        self._queue_table.destroy()
+        if self._index is not None:
+            self._index.destroy()
+        self._dirty_queues.clear()
+        self._dispatcher.position = self._dispatcher.index_from = first_offset
+        self._dispatcher.problem = None
 
     def _reset_files(self, first_offset: int) -> None:
         chain = self.log.chain

@@ -64,13 +64,16 @@ class QueueTable:
         """Forgets a topic's queues; the log keeps its messages until they expire. How many queues there were."""
         keys = [key for key in self.table if key[0] == topic]
         for key in keys:
-            self.table.pop(key).destroy()
+            del self.table[key]
         self._disk.remove_tree(self._root / CONSUME_QUEUE / topic)
+        if keys:
+            self._disk.sync_directory(self._root / CONSUME_QUEUE)
         return len(keys)
 
     def destroy(self) -> None:
         self.table.clear()
         self._disk.remove_tree(self._root / CONSUME_QUEUE)
+        self._disk.sync_directory(self._root)
 
     def write_tails(self, keys: Iterable[tuple[str, int]]) -> None:
         for key in keys:

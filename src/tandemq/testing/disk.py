@@ -139,7 +139,9 @@ class MemoryDisk:
 
     def remove_tree(self, path: Path) -> None:
         for known in [known for known in self.files if path in known.parents]:
-            self.remove(known)
+            self.step("remove", known)
+            del self.files[known]
+            self.named(path.parent, known, None)  # one sync of the directory above makes it durable
         self.directories = {known for known in self.directories if known != path and path not in known.parents}
 
     def rename(self, old: Path, new: Path) -> None:
