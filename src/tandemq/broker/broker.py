@@ -8,8 +8,7 @@ One event loop owns everything here; the store's flush thread reports back throu
 
 import asyncio
 import logging
-import shutil
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable
 from pathlib import Path
 from types import TracebackType
 from typing import Protocol
@@ -37,11 +36,12 @@ from tandemq.broker.handlers.transactions import TransactionHandlers
 from tandemq.broker.live_config import LiveConfig
 from tandemq.broker.locks import QueueLocks
 from tandemq.broker.members import Members
+from tandemq.broker.metrics import render
+from tandemq.broker.numbers import metrics_snapshot, runtime_table
 from tandemq.broker.offsets import OffsetTable
 from tandemq.broker.progress import Progress
 from tandemq.broker.registration import Identity, Registered, Registration
 from tandemq.broker.replies import reply_of
-from tandemq.broker.runtime_info import RuntimeFacts, runtime_info
 from tandemq.broker.snapshots import SnapshotFile
 from tandemq.broker.standalone import Replication, Standalone
 from tandemq.broker.stats import TICK_SECONDS, BrokerStats
@@ -57,7 +57,8 @@ from tandemq.model.topic import SCHEDULE_TOPIC, TIMER_TOPIC
 from tandemq.remoting.client import RemotingClient
 from tandemq.remoting.config import RemotingConfig
 from tandemq.remoting.connection import Connection
-from tandemq.remoting.dispatch import Handler
+from tandemq.remoting.dispatch import Authenticate, Handler
+from tandemq.remoting.metrics_http import MetricsEndpoint
 from tandemq.remoting.server import RemotingServer
 from tandemq.replication.acks import AckQueue
 from tandemq.replication.config import ReplicationConfig
@@ -93,7 +94,9 @@ class Broker:
         clock: Clock | None = None,
         *,
         replication: ReplicationFactory | None = None,
+        authenticate: Authenticate | None = None,
     ) -> None:
+        self._authenticate = authenticate
         self.clock: Clock = clock or SystemClock()
         self.live = LiveConfig(
             config,
@@ -286,7 +289,7 @@ class Broker:
                 progress,
                 clock,
                 address=self.address,
-                runtime_info=self.runtime_info,
+                runtime_info=lambda: runtime_table(self),
             ),
             ClientAdminHandlers(store, topics, groups, members, clock, broker_name=name),
             PeerHandlers(
@@ -308,7 +311,9 @@ class Broker:
             send_handlers=self.sends.send_handlers(),
             on_disconnect=self._dropped,
             on_error=reply_of,
+            authenticate=self._authenticate,
         )
+        self.metrics = MetricsEndpoint(lambda: render(metrics_snapshot(self)))
         live.listeners.append(self._configuration_changed)
 
     async def _listen(self) -> None:
@@ -318,6 +323,9 @@ class Broker:
                 await self.server.listen(self.port + VIP_OFFSET, without=NOT_ON_VIP)
             except ConfigError as error:
                 log.warning("no VIP port, old Java clients must turn vipChannelEnabled off: %s", error)
+
+        if self.live.broker.metrics_port:
+            await self.metrics.start(self.live.broker.metrics_address, self.live.broker.metrics_port)
 
     # stop -----------------------------------------------------------------------------------------------------------
 
@@ -336,6 +344,7 @@ class Broker:
             self.writer.refusal = WriteRefused("the broker is stopping, send to another")
         await self.writer.drained(DRAIN_SECONDS_MAX)
         await self.server.stop()
+        await self.metrics.stop()
         self.writer.stop("the broker is stopping")
         await self.replication.stop()
         await self.client.close()
@@ -416,42 +425,6 @@ class Broker:
             check_max=config.transaction_check_max,
             retention_ms=self.live.store.file_reserved_hours * 3_600_000,
         )
-
-    def runtime_info(self) -> Mapping[str, str]:
-        """The table of GET_BROKER_RUNTIME_INFO."""
-        config, store = self.live.broker, self.store
-        disk = shutil.disk_usage(self.root)
-        return runtime_info(
-            self.stats,
-            RuntimeFacts(
-                now=self.clock.monotonic(),
-                wall_ms=self.clock.wall_ms(),
-                is_active=self.is_master,
-                first_offset=store.first_offset,
-                appended=store.appended,
-                flushed=store.flushed,
-                dispatched=store.dispatched,
-                earliest_timestamp=self._earliest_timestamp(),
-                disk_used_ratio=disk.used / disk.total if disk.total else 0.0,
-                disk_total=disk.total,
-                disk_free=disk.free,
-                sends_pending=len(self.acks),
-                sends_pending_max=config.send_pending_max,
-                pulls_parked=len(self.pulls.parked),
-                pulls_parked_max=config.pull_parked_max,
-                start_accept_ms=config.start_accept_send_request_timestamp,
-                delay_progress={
-                    level: (self.delay_schedule.offset(level), store.queue_range(SCHEDULE_TOPIC, level - 1)[1])
-                    for level in self.delay_schedule.levels
-                },
-                timer_waiting=self.timers.waiting,
-            ),
-        )
-
-    def _earliest_timestamp(self) -> int:
-        if self.store.first_offset >= self.store.readable_limit:
-            return -1
-        return self.store.read(self.store.first_offset).store_timestamp
 
     # housekeeping ---------------------------------------------------------------------------------------------------
 

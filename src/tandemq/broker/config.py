@@ -255,12 +255,6 @@ class BrokerConfig:
     )
     metrics_address: str = setting("metricsAddress", "127.0.0.1", "Address the Prometheus endpoint listens on.")
 
-    # access control
-    acl_enable: bool = setting("aclEnable", False, "Check signatures and permissions of every request.")
-    acl_file: str = setting(
-        "aclFile", "", "The plain_acl.yml with accounts; empty is conf/plain_acl.yml beside the store."
-    )
-
     def __post_init__(self) -> None:
         check(self)
         if not self.broker_name:

@@ -1,6 +1,7 @@
 """`tandemq broker -c broker.conf`: a broker in this process, from RocketMQ's own property file; SIGTERM stops it."""
 
 import asyncio
+import gc
 import signal
 import sys
 from pathlib import Path
@@ -53,6 +54,7 @@ def _run(loaded: Loaded) -> None:
 async def _serve(loaded: Loaded) -> None:
     from tandemq.broker.broker import Broker
     from tandemq.broker.config import BrokerConfig
+    from tandemq.cli.namesrv import access_control
     from tandemq.remoting.config import RemotingConfig
     from tandemq.replication.config import ReplicationConfig
     from tandemq.store.config import StoreConfig
@@ -61,7 +63,14 @@ async def _serve(loaded: Loaded) -> None:
     loop = asyncio.get_running_loop()
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, stopped.set)
-    running = Broker(loaded[BrokerConfig], loaded[StoreConfig], loaded[RemotingConfig], loaded[ReplicationConfig])
+    running = Broker(
+        loaded[BrokerConfig],
+        loaded[StoreConfig],
+        loaded[RemotingConfig],
+        loaded[ReplicationConfig],
+        authenticate=access_control(loaded[RemotingConfig]),
+    )
     async with running:
+        gc.freeze()  # what start-up made stays for good: later collections need not look at it
         print(f"The broker[{running.live.broker.broker_name}, {running.address}] boot success.", flush=True)
         await stopped.wait()
