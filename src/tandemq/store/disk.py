@@ -300,8 +300,9 @@ class FileDisk:
             os.close(fd)
 
     def usage(self, path: Path) -> tuple[int, int]:
+        # As df counts: blocks kept back for root or by a quota are neither used nor to be had.
         found = shutil.disk_usage(path)
-        return found.total - found.free, found.total
+        return found.used, found.used + found.free
 
     def lock(self, path: Path) -> FileLock:
         return FileLock(path)
