@@ -11,7 +11,7 @@ import logging
 import socket
 from collections import deque
 from collections.abc import Callable
-from typing import Any, cast
+from typing import Any, Protocol, cast
 
 from tandemq.codec.command import ONEWAY_FLAG, RESPONSE_FLAG, Command, encode_request
 from tandemq.codec.frame import Frame, FrameReader
@@ -26,6 +26,16 @@ Dispatch = Callable[["Connection", Frame], None]
 """Takes every frame of a connection; raises CodecError for one that must end it."""
 
 _NO_CODES: frozenset[int] = frozenset()
+
+
+class AnswerWaiter(Protocol):
+    """Who waits for an answer: a future, or anything that is told the same way. Called once, on the loop."""
+
+    def done(self) -> bool: ...
+
+    def set_result(self, result: Command, /) -> None: ...
+
+    def set_exception(self, exception: Exception, /) -> None: ...
 
 
 class Connection(asyncio.Protocol):
@@ -84,7 +94,7 @@ class Connection(asyncio.Protocol):
         self._now = self._loop.time
         self._reader = FrameReader(config.frame_size_max, config.header_size_max)
         self._transport: asyncio.Transport | None = None
-        self._inflight: Inflight[asyncio.Future[Command]] = Inflight(config.inflight_max)
+        self._inflight: Inflight[AnswerWaiter] = Inflight(config.inflight_max)
         self._expiry: asyncio.TimerHandle | None = None
         self._out: list[Buffer] = []
         self._out_size = 0
@@ -303,6 +313,17 @@ class Connection(asyncio.Protocol):
         if self._expiry is None or self._expiry.when() > deadline:
             self._arm_expiry(deadline)
         return waiter
+
+    def start_request(self, encode: Callable[[int], bytes], waiter: AnswerWaiter, timeout: float) -> None:
+        """The bare form of `start_invoke` for hot paths: `encode(opaque)` gives the frame, `waiter` is told at once."""
+        if not self.is_open:
+            raise ConnectionLost(f"{self.peer}: {self.close_reason or 'not connected'}")
+        now = self._now()
+        deadline = now + timeout
+        self.last_activity = now
+        self.send(encode(self._inflight.add(waiter, deadline)))
+        if self._expiry is None or self._expiry.when() > deadline:
+            self._arm_expiry(deadline)
 
     def send_oneway(self, command: Command) -> None:
         """Sends a request that nobody answers."""
