@@ -18,6 +18,7 @@ import pytest
 
 from tandemq.client import Admin, ClientConfig, ConsumeFrom, Message, Producer, PushConsumer, ReceivedMessage
 from tandemq.clock import SystemClock
+from tandemq.codec.codes import RequestCode
 from tandemq.errors import NoRoute, SendFailed, TandemError
 from tandemq.model.topic import TopicConfig
 
@@ -219,7 +220,10 @@ async def _routed(admin: Admin, topic: str) -> bool:
 
 
 async def _slave_has(admin: Admin, slave: str, count: int) -> bool:
+    """The messages, and the topic itself: RocketMQ's slaves ask for topics every 10 s only."""
     try:
+        known = await admin.session.invoke(slave, RequestCode.GET_TOPIC_STATS_INFO, {"topic": "orders"})
+        known.raise_for_code()
         ends = [await admin.session.api.max_offset(slave, queue) for queue in await admin.queues("orders")]
     except TandemError:
         return False

@@ -5,12 +5,16 @@ import pytest
 from tandemq.client.config import ClientConfig, Compression, parse_namesrv
 from tandemq.client.encode import outgoing, properties_text, send_fields, split_batch_list
 from tandemq.client.ids import UniqueKeys, client_id
+from tandemq.client.send_frame import SendTemplate
 from tandemq.client.signing import signed
 from tandemq.client.subscription import SQL92, TAG, subscription
+from tandemq.codec.codes import RequestCode
+from tandemq.codec.command import Command, encode_request
 from tandemq.codec.compression import decompress
 from tandemq.codec.record import split_batch
 from tandemq.errors import ClientError, ConfigError, InvalidMessage
 from tandemq.model.message import ACK_COPIES, COMPRESSED, Message, decode_properties
+from tandemq.model.topic import QueueRef
 
 CONFIG = ClientConfig()
 
@@ -141,3 +145,12 @@ def test_configurations_that_can_not_work_are_refused() -> None:
     ):
         with pytest.raises(ConfigError, match=words):
             ClientConfig(**options)  # type: ignore[arg-type]
+
+
+def test_a_frame_from_the_template_is_the_frame_of_the_request() -> None:
+    message = Message(topic="T-1", body=b"x" * 300, tags='quote"', keys=("ä",), properties={"a": "\n\\"}, flag=-3)
+    item = outgoing(message, "ID", CONFIG)
+    queue = QueueRef("T-1", "broker-ü", 12)
+    fields = send_fields(item, "G%1", 12, "broker-ü", 1234567890123, 4)
+    request = Command(RequestCode.SEND_MESSAGE_V2, fields, item.body, opaque=77)
+    assert SendTemplate("G%1", queue, 4).frame(item, 1234567890123, 77) == encode_request(request)

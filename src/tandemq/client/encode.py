@@ -6,13 +6,14 @@ that break the properties text, combinations that can't be (a delayed batch, an 
 
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 
 from tandemq.client.config import ClientConfig, Compression
 from tandemq.codec.compression import compress
 from tandemq.codec.record import BATCH_ELEMENT_FIXED, PROPERTIES_MAX, encode_batch
 from tandemq.errors import InvalidMessage
 from tandemq.model import message as names
-from tandemq.model.message import Message, encode_properties
+from tandemq.model.message import Message
 from tandemq.model.topic import AUTO_CREATE_TOPIC, RETRY_PREFIX, topic_name_problem
 
 _METHODS = {
@@ -47,8 +48,11 @@ def outgoing(
     return Outgoing(message.topic, body, text, bits, message.flag, unique_key)
 
 
+_topic_problem = lru_cache(maxsize=4096)(topic_name_problem)
+
+
 def check_message(message: Message, config: ClientConfig) -> None:
-    problem = topic_name_problem(message.topic)
+    problem = _topic_problem(message.topic)
     if problem:
         raise InvalidMessage(problem)
     if not message.body:
@@ -69,15 +73,16 @@ def properties_text(message: Message, unique_key: str, extra: Iterable[tuple[str
         found[names.KEYS] = " ".join(message.keys)
     if message.delay_level:
         found[names.DELAY] = str(message.delay_level)
-    found.setdefault(names.WAIT, "true")
-    if unique_key:
-        found.setdefault(names.UNIQUE_KEY, unique_key)
+    if names.WAIT not in found:
+        found[names.WAIT] = "true"
+    if unique_key and names.UNIQUE_KEY not in found:
+        found[names.UNIQUE_KEY] = unique_key
     found.update(extra)
-    text = encode_properties(found).decode()
+    text = "".join([f"{name}\x01{value}\x02" for name, value in found.items()])
     if text.count("\x01") != len(found) or text.count("\x02") != len(found):
         bad = next(name for name, value in found.items() if {"\x01", "\x02"} & {*name, *value})
         raise InvalidMessage(f"property {bad!r} has a character 1 or 2, which separate properties on the wire")
-    size = len(text.encode()) if not text.isascii() else len(text)
+    size = len(text) if text.isascii() else len(text.encode())
     if size > PROPERTIES_MAX:
         raise InvalidMessage(f"the properties have {size} bytes, the limit is {PROPERTIES_MAX}")
     return text

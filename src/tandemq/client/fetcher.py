@@ -57,6 +57,8 @@ class QueueFetcher:
         self._moved = moved
         self._ready = ready
         self._span_max = session.config.span_max if span_limited else None
+        self._complained = ""
+        """The last problem that was logged: it is said once, not at every try."""
         self.wake = asyncio.Event()
         """Set by the owner when room, a lock or a resume may let the next pull go."""
 
@@ -75,7 +77,7 @@ class QueueFetcher:
             except ReplyError as error:
                 pause = self._refused(error)
             except (CodecError, ClientError) as error:
-                log.error("pull of %s at %d: %s", self._queue, state.next_offset, error)
+                self._complain(f"pull of {self._queue} at {state.next_offset}: {error}")
                 pause = self._session.config.pull_error_delay_ms / 1000
             if pause:
                 await asyncio.sleep(pause)
@@ -128,6 +130,7 @@ class QueueFetcher:
         state = self._state
         if state.dropped:
             return 0.0
+        self._complained = ""
         state.suggested_broker_id = result.suggested_broker_id
         if result.code == ResponseCode.PULL_OFFSET_MOVED:
             log.warning(
@@ -177,11 +180,11 @@ class QueueFetcher:
         target = self._asked
         if target is not None and isinstance(error, RemotingError):
             self._session.mark_unreachable(target.address)
-        log.info("pull of %s from %s failed: %s", self._queue, target.address if target else "?", error)
+        self._complain(f"pull of {self._queue} from {target.address if target else '?'} failed: {error}")
         try:
             await self._session.route(self._queue.topic, refresh=True)
         except (RemotingError, ReplyError, NoRoute) as also:
-            log.info("the route of %s could not be refreshed: %s", self._queue.topic, also)
+            log.debug("the route of %s could not be refreshed: %s", self._queue.topic, also)
         others = self._session.routes.readers(self._queue.broker_name, MASTER_ID)
         if any(self._session.reachable(other.address) for other in others):
             return 0.0
@@ -192,5 +195,10 @@ class QueueFetcher:
             return FLOW_CONTROL_PAUSE_S
         if error.code in (ResponseCode.SUBSCRIPTION_NOT_EXIST, ResponseCode.SUBSCRIPTION_NOT_LATEST):
             self._session.heartbeat_soon()
-        log.warning("pull of %s at %d was refused: %s", self._queue, self._state.next_offset, error)
+        self._complain(f"pull of {self._queue} at {self._state.next_offset} was refused: {error}")
         return self._session.config.pull_error_delay_ms / 1000
+
+    def _complain(self, text: str) -> None:
+        if text != self._complained:
+            self._complained = text
+            log.warning("%s", text)

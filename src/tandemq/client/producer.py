@@ -14,9 +14,10 @@ from tandemq.client.encode import Outgoing, outgoing, send_fields, split_batch_l
 from tandemq.client.message import ReceivedMessage, SendResult, SendStatus
 from tandemq.client.requests import Requester, send_reply
 from tandemq.client.retry import Attempt, FaultTable, QueueChooser, worth_retrying
+from tandemq.client.send_frame import SendTemplate
 from tandemq.client.session import Session
 from tandemq.codec.codes import RequestCode, ResponseCode
-from tandemq.codec.command import Command
+from tandemq.codec.command import Command, encode_request
 from tandemq.codec.heartbeat import ConsumerGroupInfo
 from tandemq.errors import (
     ClientError,
@@ -40,6 +41,8 @@ _STATUSES = {
     int(ResponseCode.FLUSH_SLAVE_TIMEOUT): SendStatus.FLUSH_SLAVE_TIMEOUT,
     int(ResponseCode.SLAVE_NOT_AVAILABLE): SendStatus.SLAVE_NOT_AVAILABLE,
 }
+TEMPLATES_MAX = 4096
+"""Queues whose encoded send header is kept."""
 SAME_BROKER_PAUSE_S = 0.05
 """Before the only broker there is is asked again: a moment for a busy or restarting one."""
 
@@ -68,6 +71,7 @@ class Producer:
         self._room = asyncio.Event()
         self._idle = asyncio.Event()
         self._retrying: set[asyncio.Task[None]] = set()
+        self._templates: dict[QueueRef, SendTemplate] = {}
         self._requester: Requester | None = None
         self._closed = False
 
@@ -142,7 +146,7 @@ class Producer:
         queues = self._known_queues(message.topic) or await self.queues(message.topic)
         fixed = _fixed_queue(message, queues, None, sharding_key, None)
         item = self._outgoing(message, sharding_key, copies)
-        return await self._submit(item, queues, fixed)
+        return (await self._submit(item, queues, fixed)).future
 
     async def send_oneway(self, message: Message, *, sharding_key: str | None = None) -> None:
         """Writes the message to a connection and forgets it: no answer, no retry, no error from the broker."""
@@ -151,7 +155,7 @@ class Producer:
         queue = fixed or self._chooser.choose(queues, None)
         item = self._outgoing(message, sharding_key, None)
         address = await self.session.master(queue.broker_name, queue.topic)
-        await self.session.invoke_oneway(address, RequestCode.SEND_MESSAGE_V2, self._fields(item, queue), item.body)
+        await self.session.invoke_oneway(address, RequestCode.SEND_MESSAGE_V2, self.fields(item, queue), item.body)
 
     async def send_batch(
         self,
@@ -239,7 +243,7 @@ class Producer:
             try:
                 address = await self._address(queue)
                 wait = self._attempt_wait(deadline - started, len(attempts), queues, fixed)
-                request = self.session.command(code, self._fields(item, queue), item.body)
+                request = self.session.command(code, self.fields(item, queue), item.body)
                 reply = await self.session.remoting.invoke(address, request, wait)
                 result = send_result(reply, item, queue)
                 self._record(queue, started, failed=False)
@@ -286,98 +290,72 @@ class Producer:
         others = fixed is None and tried < self.config.retry_times and queues[0].broker_name != queues[-1].broker_name
         return left / 2 if others else left
 
-    async def _submit(
-        self, item: Outgoing, queues: Sequence[QueueRef], fixed: QueueRef | None
-    ) -> "asyncio.Future[SendResult]":
+    async def _submit(self, item: Outgoing, queues: Sequence[QueueRef], fixed: QueueRef | None) -> "_Pending":
         """The first attempt without a task of its own: most sends need no other."""
-        loop = asyncio.get_running_loop()
-        future: asyncio.Future[SendResult] = loop.create_future()
         queue = fixed or self._choose(queues, None)
-        started = self.session.clock.monotonic()
+        pending = _Pending(self, item, queues, fixed, queue)
         self._in_flight += 1
         try:
-            address = await self._address(queue)
+            address = self.session.routes.master(queue.broker_name)
+            if address is None or self.config.vip_channel:
+                address = await self._address(queue)
             connection = await self.session.remoting.connection(address)
             if not connection.is_writable:
                 await connection.wait_writable()
             wait = self._attempt_wait(self.config.send_timeout_ms / 1000, 0, queues, fixed)
-            request = self.session.command(_send_code(item), self._fields(item, queue), item.body)
-            answer = connection.start_invoke(request, wait)
+            connection.start_request(pending.encode, pending, wait)
         except TandemError as error:
-            self._try_again(future, item, queues, fixed, queue, started, error)
-            return future
+            self.try_again(pending, error)
         except BaseException:
             self._left()
             raise
-        answer.add_done_callback(lambda done: self._answered(future, item, queues, fixed, queue, started, done))
-        return future
+        return pending
 
-    def _answered(
-        self,
-        future: "asyncio.Future[SendResult]",
-        item: Outgoing,
-        queues: Sequence[QueueRef],
-        fixed: QueueRef | None,
-        queue: QueueRef,
-        started: float,
-        done: "asyncio.Future[Command]",
-    ) -> None:
+    def template(self, queue: QueueRef) -> SendTemplate:
+        found = self._templates.get(queue)
+        if found is None:
+            if len(self._templates) >= TEMPLATES_MAX:
+                self._templates.clear()
+            found = self._templates[queue] = SendTemplate(self._group, queue, self.config.default_topic_queues)
+        return found
+
+    def answered(self, pending: "_Pending", reply: Command) -> None:
         try:
-            reply = done.result()
-            result = send_result(reply, item, queue)
+            result = send_result(reply, pending.item, pending.queue)
             if not result.ok and self.config.retry_not_stored_ok:
                 raise ReplyError(reply.code, reply.remark or result.status.name)
-        except TandemError as error:
-            self._try_again(future, item, queues, fixed, queue, started, error)
+        except ReplyError as error:
+            self.try_again(pending, error)
             return
-        self._record(queue, started, failed=False)
+        self._record(pending.queue, pending.started, failed=False)
         self._left()
-        if not future.done():
-            future.set_result(result)
+        if not pending.future.done():
+            pending.future.set_result(result)
 
-    def _try_again(
-        self,
-        future: "asyncio.Future[SendResult]",
-        item: Outgoing,
-        queues: Sequence[QueueRef],
-        fixed: QueueRef | None,
-        queue: QueueRef,
-        started: float,
-        error: Exception,
-    ) -> None:
+    def try_again(self, pending: "_Pending", error: Exception) -> None:
         """The first attempt of a submitted message failed: the others run in a task."""
-        task = asyncio.get_running_loop().create_task(
-            self._send_into(future, item, queues, fixed, queue, started, error)
-        )
+        task = asyncio.get_running_loop().create_task(self._send_into(pending, error))
         self._retrying.add(task)
         task.add_done_callback(self._retrying.discard)
 
-    async def _send_into(
-        self,
-        future: "asyncio.Future[SendResult]",
-        item: Outgoing,
-        queues: Sequence[QueueRef],
-        fixed: QueueRef | None,
-        queue: QueueRef,
-        started: float,
-        error: Exception,
-    ) -> None:
-        deadline = started + self.config.send_timeout_ms / 1000
-        elapsed_ms = round((self.session.clock.monotonic() - started) * 1000)
+    async def _send_into(self, pending: "_Pending", error: Exception) -> None:
+        item, queues, fixed, queue = pending.item, pending.queues, pending.fixed, pending.queue
+        deadline = pending.started + self.config.send_timeout_ms / 1000
+        elapsed_ms = round((self.session.clock.monotonic() - pending.started) * 1000)
         address = self.session.routes.master(queue.broker_name) or "?"
         attempts = [Attempt(queue.broker_name, address, queue.queue_id, elapsed_ms, str(error))]
-        self._record(queue, started, failed=not isinstance(error, ReplyError))
+        self._record(queue, pending.started, failed=not isinstance(error, ReplyError))
         try:
             queues, again = await self._after_failure(error, item, queues, fixed, deadline, 1)
             if not again:
                 raise SendFailed(item.topic, attempts, getattr(error, "code", None)) from error
             result = await self._try(item, queues, fixed, deadline, _send_code(item), attempts)
         except Exception as failure:
-            if not future.done():
-                future.set_exception(failure)
+            if not pending.future.done():
+                pending.future.set_exception(failure)
         else:
-            if not future.done():
-                future.set_result(result)
+            if not pending.future.done():
+                pending.future.set_result(result)
         finally:
             self._left()
 
@@ -407,7 +385,7 @@ class Producer:
             address = await self.session.master(queue.broker_name, queue.topic)
         return vip_address(address) if self.config.vip_channel else address
 
-    def _fields(self, item: Outgoing, queue: QueueRef) -> dict[str, str]:
+    def fields(self, item: Outgoing, queue: QueueRef) -> dict[str, str]:
         now_ms = self.session.clock.wall_ms()
         return send_fields(
             item, self._group, queue.queue_id, queue.broker_name, now_ms, self.config.default_topic_queues
@@ -428,6 +406,48 @@ class Producer:
     def _check_open(self) -> None:
         if self._closed:
             raise ClientError(f"producer {self._group!r} is closed")
+
+
+class _Pending:
+    """A submitted message: told by the connection when its answer comes, without a future in between."""
+
+    __slots__ = ("_producer", "fixed", "future", "item", "queue", "queues", "started")
+
+    def __init__(
+        self,
+        producer: Producer,
+        item: Outgoing,
+        queues: Sequence[QueueRef],
+        fixed: QueueRef | None,
+        queue: QueueRef,
+    ) -> None:
+        self._producer = producer
+        self.item = item
+        self.queues = queues
+        self.fixed = fixed
+        self.queue = queue
+        self.started = producer.session.clock.monotonic()
+        self.future: asyncio.Future[SendResult] = asyncio.get_running_loop().create_future()
+
+    def encode(self, opaque: int) -> bytes:
+        session = self._producer.session
+        if session.config.access_key:
+            command = session.command(
+                _send_code(self.item), self._producer.fields(self.item, self.queue), self.item.body
+            )
+            command.opaque = opaque
+            return encode_request(command)
+        return self._producer.template(self.queue).frame(self.item, session.clock.wall_ms(), opaque)
+
+    def done(self) -> bool:
+        """Never before the answer: a caller who gave up on the future changes nothing about what is in flight."""
+        return False
+
+    def set_result(self, reply: Command, /) -> None:
+        self._producer.answered(self, reply)
+
+    def set_exception(self, error: Exception, /) -> None:
+        self._producer.try_again(self, error)
 
 
 def session_for(session: Session | None, config: ClientConfig | None, namesrv: str | None) -> tuple[Session, bool]:
