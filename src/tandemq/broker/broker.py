@@ -9,13 +9,13 @@ One event loop owns everything here; the store's flush thread reports back throu
 import asyncio
 import logging
 from collections.abc import Callable, Iterable
-from pathlib import Path
 from types import TracebackType
 from typing import Protocol
 
 from tandemq.broker.addresses import HA_OFFSET, VIP_OFFSET, free_port, host_bytes, own_ip
 from tandemq.broker.config import BrokerConfig, BrokerRole
 from tandemq.broker.delay import DelaySchedule, DelayService
+from tandemq.broker.directories import place_directories
 from tandemq.broker.groups import GroupTable
 from tandemq.broker.handlers.admin import AdminHandlers
 from tandemq.broker.handlers.clients import ClientHandlers
@@ -36,8 +36,7 @@ from tandemq.broker.handlers.transactions import TransactionHandlers
 from tandemq.broker.live_config import LiveConfig
 from tandemq.broker.locks import QueueLocks
 from tandemq.broker.members import Members
-from tandemq.broker.metrics import render
-from tandemq.broker.numbers import metrics_snapshot, runtime_table
+from tandemq.broker.numbers import rendered_metrics, runtime_table
 from tandemq.broker.offsets import OffsetTable
 from tandemq.broker.progress import Progress
 from tandemq.broker.registration import Identity, Registered, Registration
@@ -106,7 +105,7 @@ class Broker:
             self.clock.wall_ms,
         )
         self._replication_factory = replication
-        self.root = Path(config.store_path_root_dir or "~/store").expanduser()
+        self.root = config.store_root
         self.role = config.role
         """The role of now; promotion and demotion change it."""
         self.port = 0
@@ -137,6 +136,7 @@ class Broker:
         self.store_host = host_bytes(self.ip, self.port)
         self.ha_port = self.live.replication.ha_listen_port or self.port + HA_OFFSET
         self._loop = asyncio.get_running_loop()
+        place_directories(self.root, config.store_directories)
         self.store = MessageStore.open(
             self.root,
             self.live.store,
@@ -262,6 +262,7 @@ class Broker:
         progress = Progress(store, topics, offsets, members, stats, clock, name)
         self.pulls = PullHandlers(store, topics, groups, offsets, members, live, clock, self._loop, stats)
         self.sends = SendHandlers(topics, groups, self.writer, self.locks, live, clock, self.store_host, stats)
+        self.sends.timers_waiting = lambda: self.timers.waiting
         self.clients = ClientHandlers(topics, groups, members, live, clock)
         families: tuple[HasHandlers, ...] = (
             self.pulls,
@@ -294,6 +295,7 @@ class Broker:
             ClientAdminHandlers(store, topics, groups, members, clock, broker_name=name),
             PeerHandlers(
                 self.delay_schedule,
+                self.timers,
                 clock,
                 is_slave=is_slave,
                 address=self.address,
@@ -313,7 +315,7 @@ class Broker:
             on_error=reply_of,
             authenticate=self._authenticate,
         )
-        self.metrics = MetricsEndpoint(lambda: render(metrics_snapshot(self)))
+        self.metrics = MetricsEndpoint(lambda: rendered_metrics(self))
         live.listeners.append(self._configuration_changed)
 
     async def _listen(self) -> None:

@@ -3,6 +3,7 @@
 import socket
 from dataclasses import dataclass
 from enum import Enum
+from pathlib import Path
 
 from tandemq.errors import ConfigError
 from tandemq.model.topic import group_name_problem, topic_name_problem
@@ -42,6 +43,15 @@ class BrokerConfig:
         "vipPortEnable", True, "Listen on listenPort-2 too, where old Java clients and upstream slaves send."
     )
     store_path_root_dir: str = setting("storePathRootDir", "", "Directory of log, queues and config; empty is ~/store.")
+    store_path_commit_log: str = setting(
+        "storePathCommitLog", "", "Directory of the commit log if it is not storePathRootDir/commitlog."
+    )
+    store_path_consume_queue: str = setting(
+        "storePathConsumeQueue", "", "Directory of the consume queues if it is not storePathRootDir/consumequeue."
+    )
+    store_path_index: str = setting(
+        "storePathIndex", "", "Directory of the key index if it is not storePathRootDir/index."
+    )
     region_id: str = setting("regionId", "DefaultRegion", "Written into MSG_REGION of messages and send replies.")
     trace_on: bool = setting("traceOn", True, "Written into TRACE_ON of messages and send replies.", tunable=True)
     broker_permission: int = setting(
@@ -234,6 +244,13 @@ class BrokerConfig:
         maximum=365 * 24 * 3600,
         tunable=True,
     )
+    timer_messages_max: int = setting(
+        "timerMessagesMax",
+        1_000_000,
+        "Timer messages that may wait at once, about 300 bytes of memory each; one more is refused.",
+        minimum=1,
+        tunable=True,
+    )
     transaction_timeout_ms: int = setting(
         "transactionTimeOut", 6000, "Age from which a half message is checked.", unit="ms", minimum=1, tunable=True
     )
@@ -272,6 +289,22 @@ class BrokerConfig:
                 f"brokerRole={self.role.value} with brokerId={self.broker_id}: "
                 "a master has brokerId 0, a SLAVE a higher one"
             )
+
+    @property
+    def store_root(self) -> Path:
+        """Where the store lies."""
+        return Path(self.store_path_root_dir or "~/store").expanduser()
+
+    @property
+    def store_directories(self) -> dict[str, Path]:
+        """Parts of the store that lie elsewhere: name under the root -> directory."""
+        named = {
+            "commitlog": self.store_path_commit_log,
+            "consumequeue": self.store_path_consume_queue,
+            "index": self.store_path_index,
+        }
+        placed = {name: Path(text).expanduser() for name, text in named.items() if text}
+        return {name: path for name, path in placed.items() if path != self.store_root / name}
 
     @property
     def namesrv_addresses(self) -> tuple[str, ...]:
