@@ -123,5 +123,9 @@ class ReplicaRecord:
     reigning: bool = False
     """Set while open for writes, cleared by a clean stop: found set at a start, the node crashed as a master."""
 
+    newborn: bool = False
+    """Began with an empty log, and nobody has followed it nor has it followed anybody: if its group turns out to have a
+    history, this node lost its disk and has no say."""
+
     def with_(self, **changes: object) -> "ReplicaRecord":
         return replace(self, **changes)  # type: ignore[arg-type]

@@ -205,6 +205,8 @@ class MasterState:
     def _furthest(self) -> Session | None:
         """The replica whose log is newer than ours: by the last reign that wrote to it, then by length."""
         best, mark = None, (self._written_epoch(self.record.history, self.log.end), self.log.end)
+        if self.record.newborn:
+            mark = (0, 0)
         for session in self._heard():
             assert session.hello is not None
             theirs = (self._written_epoch(session.history, session.hello.end), session.hello.end)
@@ -233,7 +235,7 @@ class MasterState:
         self.log.flushed = min(self.log.flushed, self.log.end)
         self.confirmed = min(self.confirmed, self.log.end)
         out.append(Confirm(self.confirmed))
-        self._save(out, history=donor.history)
+        self._save(out, history=donor.history, newborn=False)
         self.phase = Phase.TAKING
         self._donor, self._take_stop = donor.id, hello.end
         donor.state = SessionState.DONATING
@@ -380,7 +382,7 @@ class MasterState:
         if self.phase is Phase.OPEN:
             self._welcome(out, session, now)
             return
-        if self._lost_disk():
+        if self.record.newborn:
             self._ask_also(hello)
         self._send(out, session, self._welcome_frame(session, is_open=False), now)
         self._decide(out, now)
@@ -406,7 +408,7 @@ class MasterState:
         if promised.number < self.number:
             return  # the answer to an earlier challenge of ours; the one to the last is on its way
         if self.phase is Phase.OPEN:
-            if self._is_newborn():
+            if self.record.newborn:
                 self._reask(out, hello, promised.number, text, now)
             else:
                 self._step_down(out, text, promised.number, now)
@@ -421,17 +423,10 @@ class MasterState:
                 text = f"replica {replica} connected again from {session.peer}"
                 self._close(out, other, Reason.REPLACED, text, now)
 
-    def _is_newborn(self) -> bool:
-        """Whether this log began with the current reign: a new group's first master, or one that lost its disk."""
-        return len(self.record.history.epochs) == 1 and self.record.history.epochs[0].start == 0
-
-    def _lost_disk(self) -> bool:
-        return not self.record.history.epochs
-
     def _is_usurper(self, session: Session) -> bool:
         """Whether a newborn master meets a replica that holds an older history of this group."""
         assert session.hello is not None
-        if not self._is_newborn() or session.hello.end == 0 or not session.history.epochs:
+        if not self.record.newborn or session.hello.end == 0 or not session.history.epochs:
             return False
         return common_point(self.record.history, self.log.end, session.history, session.hello.end) is None
 
@@ -450,7 +445,7 @@ class MasterState:
         self._end_reign(out, text, above, asking=True)
         self.phase = Phase.ASKING
         self._ask_also(hello)
-        self._save(out, reigning=False, history=History())
+        self._save(out, reigning=False)
         for session in list(self.sessions.values()):
             if session.classic:
                 self._close(out, session, Reason.NOT_MASTER, text, now)
@@ -544,6 +539,7 @@ class MasterState:
             others = {replica for replica in self.record.members if place_of(replica) != here}
             self._save(
                 out,
+                newborn=False,
                 in_sync=self.record.in_sync | {session.replica},
                 members=frozenset({session.replica, *others}),
             )
@@ -620,6 +616,8 @@ class MasterState:
             self._close(out, session, Reason.NOT_MASTER, f"this master is not open but {self.phase.value}", now)
         elif self.terms.shared_key:
             self._close(out, session, Reason.CLASSIC_REFUSED, "RocketMQ slaves can't prove the shared key", now)
+        elif report < 0:
+            self._close(out, session, Reason.CORRUPT, f"first report {report}: no HA slave speaks here", now)
         elif report > self.log.end:
             text = f"RocketMQ slave has {report}, ahead of this master's {self.log.end}; empty its store directory"
             self._close(out, session, Reason.DIVERGED, text, now)

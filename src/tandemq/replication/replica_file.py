@@ -27,6 +27,7 @@ class _Content(msgspec.Struct):
     in_sync: list[str]
     confirmed: int
     reigning: bool
+    newborn: bool = False
 
 
 class _Sealed(msgspec.Struct):
@@ -57,6 +58,7 @@ def load(disk: Disk, root: Path) -> ReplicaRecord | None:
         in_sync=frozenset(content.in_sync),
         confirmed=content.confirmed,
         reigning=content.reigning,
+        newborn=content.newborn,
     )
 
 
@@ -71,6 +73,7 @@ def save(disk: Disk, root: Path, record: ReplicaRecord) -> None:
         in_sync=sorted(record.in_sync),
         confirmed=record.confirmed,
         reigning=record.reigning,
+        newborn=record.newborn,
     )
     text = msgspec.json.encode(content)
     disk.replace_file(root / FILE_NAME, msgspec.json.encode(_Sealed(msgspec.Raw(text), crc32(text))))

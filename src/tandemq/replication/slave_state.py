@@ -209,6 +209,7 @@ class SlaveState:
             members=frozenset(welcome.members),
             in_sync=frozenset(welcome.in_sync),
             reigning=False,
+            newborn=False,
         )
         self.phase = SlavePhase.FOLLOWING
         self.trouble = None

@@ -24,7 +24,7 @@ class Holder(Protocol):
         ...
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, eq=False)
 class Entry:
     """A promise."""
 

@@ -35,7 +35,16 @@ from tandemq.testing.network import EventQueue, Link, SimulatedNetwork
 
 ROOT = Path("/store")
 LOG = ROOT / "commitlog"
+_LOG_FILES: dict[int, Path] = {}
 HOST = bytes((127, 0, 0, 1, 0, 0, 42, 159))
+
+
+def log_file(base: int) -> Path:
+    """The commit-log file that begins at `base`; remembered, because making paths is most of looking at them."""
+    path = _LOG_FILES.get(base)
+    if path is None:
+        path = _LOG_FILES[base] = LOG / f"{base:020d}"
+    return path
 
 
 class Watcher:
@@ -92,6 +101,7 @@ class SimNode:
         """Starts the process in its role, from what is on its disk."""
         self.incarnation += 1
         self.alive = True
+        self.paused_until = 0.0
         self._inbox.clear()
         self.links.clear()
         self._advance_clock()
@@ -111,7 +121,7 @@ class SimNode:
         self.disk.make_directory(ROOT)
         record = replica_file.load(self.disk, ROOT)
         if record is None:
-            record = ReplicaRecord(new_identity(self.name, f"{self.random.getrandbits(32):08x}"))
+            record = ReplicaRecord(new_identity(self.name, f"{self.random.getrandbits(32):08x}"), newborn=True)
             replica_file.save(self.disk, ROOT, record)
         self.record = record
         self.store = MessageStore.open(
@@ -307,8 +317,6 @@ class SimNode:
             self.act(self.slave.tick(now))
 
     def _flush(self) -> None:
-        if self.store.flushed == self.store.appended:
-            return
         self.store.flush_once()
         if self.master is not None:
             self.act(self.master.flushed(self.store.flushed))
@@ -489,7 +497,7 @@ class SimNode:
         parts = []
         while start < end:
             base = start - start % size
-            file = self.disk.files.get(LOG / f"{base:020d}")
+            file = self.disk.files.get(log_file(base))
             if file is None:
                 break
             stop = min(end, base + size)

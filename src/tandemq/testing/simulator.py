@@ -26,9 +26,9 @@ from tandemq.store.config import StoreConfig
 from tandemq.store.message_store import Appended
 from tandemq.testing.ledger import Entry, Ledger, Violation
 from tandemq.testing.network import EventQueue, SimulatedNetwork
-from tandemq.testing.sim_node import SimNode, Watcher
+from tandemq.testing.sim_node import SimNode, Watcher, log_file
 
-FAULTS_UNTIL = 4.0
+FAULTS_UNTIL = 3.0
 """Simulated seconds of trouble; then everything heals."""
 SETTLED_BY = 24.0
 """Simulated seconds after which a group that has not converged never will."""
@@ -213,7 +213,7 @@ class World(Watcher):
         masters = [node for node in self.nodes if node.is_open]
         for _ in range(random.randint(1, 3) if masters else 0):
             self._send(random.choice(masters))
-        self.events.after(random.uniform(0.002, 0.02), self._produce)
+        self.events.after(random.uniform(0.004, 0.03), self._produce)
 
     def _send(self, node: SimNode) -> None:
         random = self.random
@@ -262,6 +262,8 @@ class World(Watcher):
         assert node.master is not None
         self.result.reigns += 1
         self._last_reign = node
+        if node.record.newborn:
+            return  # born on an empty disk: it cuts nobody, and gives way to the first replica that knows better
         places = {replica.partition("#")[0] for replica in node.master.opened_without}
         unheard = self._unheard.pop(node.name, []) + [other for other in self.nodes if other.name in places]
         self.ledger.opened(node, list(unheard))
@@ -337,7 +339,8 @@ class World(Watcher):
         node.boot()
         must, fault = self._must_survive.pop(node.name, ([], ""))
         if node.alive:
-            standing = [entry for entry in must if entry in self.ledger.entries]
+            entries = set(self.ledger.entries)
+            standing = [entry for entry in must if entry in entries]
             # A boot may already have taken over another's newer history, which ends promises of one copy.
             self.ledger.survived(node, [e for e in standing if e.copies > 1 or node.master is None], fault)
 
@@ -480,9 +483,10 @@ class World(Watcher):
         node.disk.boot += 1
         at = self.random.randrange(last_record, end)
         size = node.store_config.commit_log_segment_size
-        file = node.disk.files.get(_log_file(at - at % size))
+        file = node.disk.files.get(log_file(at - at % size))
         if file is not None:
             self._tell(f"a bit rots at {at} on {node.name}")
+            self._power_cut_at[node.name] = self.events.now
             file.data[at % size] ^= 1 << self.random.randrange(8)
             file.durable = bytes(file.data)
             self._must_survive[node.name] = ([], "")
@@ -529,7 +533,7 @@ class World(Watcher):
             return False
         self._tell(f"the disk of {node.name} fills up")
         disk = node.disk
-        disk.capacity = disk.usage(_log_file(0))[0] + self.random.randrange(3000)
+        disk.capacity = disk.usage(log_file(0))[0] + self.random.randrange(3000)
         self.events.after(self.random.uniform(0.05, 0.4), lambda: self._free_disk(node))
         return True
 
@@ -544,6 +548,7 @@ class World(Watcher):
             return False
         node.die(power=False)
         self._tell(f"{node.name} gets a new disk")
+        self._power_cut_at[node.name] = self.events.now
         self._must_survive[node.name] = ([], "")
         node.wipe()
         return True
@@ -605,12 +610,6 @@ class World(Watcher):
             if heard >= len(self.nodes) - 1:
                 chosen.guarded(lambda: chosen.act(master.allow(self.events.now)))
         self.events.after(0.3, self._settle)
-
-
-def _log_file(base: int):  # type: ignore[no-untyped-def]
-    from tandemq.testing.sim_node import LOG
-
-    return LOG / f"{base:020d}"
 
 
 FAULTS: dict[str, int] = {
