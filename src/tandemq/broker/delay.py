@@ -8,7 +8,7 @@ a level that had nothing gets its first message.
 At-least-once: a level's offset moves after the copy is in the log, and delayOffset.json never says more than what the
 disk has of the copies. After a crash some messages come twice, none is skipped.
 
-Arbitrary delays (TIMER_DELIVER_MS and its siblings, RocketMQ 5) are refused, as with timerWheelEnable=false.
+Messages for an exact time (TIMER_DELIVER_MS and its siblings, RocketMQ 5) are `timers.py`.
 """
 
 import asyncio
@@ -28,8 +28,6 @@ from tandemq.model.topic import SCHEDULE_TOPIC, TRANS_HALF_TOPIC, DataVersion, t
 from tandemq.store.message_store import MessageStore
 
 log = logging.getLogger(__name__)
-
-TIMER_PROPERTIES = ("TIMER_DELIVER_MS", "TIMER_DELAY_SEC", "TIMER_DELAY_MS")
 
 BATCH_MAX = 256
 """Deliveries in one turn of the loop, about 3 ms: sends and pulls get their turn between batches."""

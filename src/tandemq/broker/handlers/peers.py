@@ -1,8 +1,8 @@
 """What other brokers of the group and name servers ask: HA info, delay offsets, timer and request-mode tables.
 
-Slaves of RocketMQ 5 poll the timer and request-mode tables every few seconds whether or not the features are used;
-a refusal would fill their logs, so the empty tables are served. HA itself is replication's: two callbacks bring its
-facts in and take an announced master out.
+Slaves of RocketMQ 5 poll the timer and request-mode tables every few seconds whether or not the features are used; a
+refusal would fill their logs, so tables that are always empty here are served empty. HA itself is replication's: two
+callbacks bring its facts in and take an announced master out.
 """
 
 import struct
@@ -12,6 +12,7 @@ from typing import Any
 
 from tandemq.broker.delay import DelaySchedule
 from tandemq.broker.replies import int_field
+from tandemq.broker.timers import TimerService
 from tandemq.clock import Clock
 from tandemq.codec import fastjson
 from tandemq.codec.codes import RequestCode, ResponseCode
@@ -39,6 +40,7 @@ class PeerHandlers:
     def __init__(
         self,
         schedule: DelaySchedule,
+        timers: TimerService,
         clock: Clock,
         *,
         is_slave: Callable[[], bool],
@@ -50,6 +52,7 @@ class PeerHandlers:
     ) -> None:
         self._is_slave = is_slave
         self._schedule = schedule
+        self._timers = timers
         self._clock = clock
         self._address = address
         self._ha_facts = ha_facts
@@ -75,7 +78,10 @@ class PeerHandlers:
         return _json(command, self._schedule.snapshot())
 
     def timer_checkpoint(self, connection: Connection, command: Command) -> bytes:
-        body = TIMER_CHECKPOINT.pack(0, 0, 0, 0, 0, self._clock.wall_ms(), 0)
+        progress = self._timers.progress
+        body = TIMER_CHECKPOINT.pack(
+            progress.read_ms, 0, progress.seen_below, progress.seen_below, 0, self._clock.wall_ms(), 0
+        )
         return encode_response(command.opaque, ResponseCode.SUCCESS, None, None, body)
 
     def timer_metrics(self, connection: Connection, command: Command) -> bytes:

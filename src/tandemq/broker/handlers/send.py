@@ -116,6 +116,8 @@ class SendHandlers:
         self._targets: dict[str, _Target] = {}
         self.order_topics: frozenset[str] = frozenset()
         """Topics in the name servers' ORDER_TOPIC_CONFIG: not sent to while the broker is not writable."""
+        self.timers_waiting: Callable[[], int] = lambda: 0
+        """How many timer messages wait: they are held in memory, so there is a limit."""
         self.refresh()
 
     def refresh(self) -> None:
@@ -343,6 +345,11 @@ class SendHandlers:
         config = self._live.broker
         if not config.timer_wheel_enable:
             raise ReplyError(ResponseCode.SYSTEM_ERROR, "timer message is not enabled, timerWheelEnable is false")
+        if self.timers_waiting() >= config.timer_messages_max:
+            raise ReplyError(
+                ResponseCode.SYSTEM_ERROR,
+                f"timer message is under flow control: timerMessagesMax={config.timer_messages_max} are waiting",
+            )
         try:
             timed = to_timer(
                 topic, queue_id, sys_flag, properties, self._clock.wall_ms(), config.timer_max_delay_sec * 1000

@@ -5,12 +5,13 @@ from collections.abc import Callable
 from tandemq.broker.live_config import LiveConfig
 from tandemq.broker.replies import bool_field, int_field, text_field
 from tandemq.broker.stats import BrokerStats
+from tandemq.broker.timers import BadTimer, asks_for_timer, to_timer
 from tandemq.broker.transactions import TransactionService, immunity_ms
 from tandemq.broker.writer import MessageWriter
 from tandemq.clock import Clock
 from tandemq.codec.codes import RequestCode, ResponseCode
 from tandemq.codec.command import Command, encode_response
-from tandemq.codec.envelope import from_half
+from tandemq.codec.envelope import Enveloped, from_half
 from tandemq.errors import CodecError, OffsetOutOfRange, ReplyError
 from tandemq.model.message import (
     PRODUCER_GROUP,
@@ -86,9 +87,10 @@ class TransactionHandlers:
         return immunity is not None and self._clock.wall_ms() - half.born_timestamp > immunity
 
     def _commit(self, half: StoredMessage) -> None:
-        topic, queue_id, sys_flag, properties = from_half(half.sys_flag, half.properties)
-        if (problem := topic_name_problem(topic)) is not None:
+        committed = from_half(half.sys_flag, half.properties)
+        if (problem := topic_name_problem(committed.topic)) is not None:
             raise ReplyError(ResponseCode.MESSAGE_ILLEGAL, problem)
+        topic, queue_id, sys_flag, properties = self._timed(committed)
         # Nobody waits for these copies: the producer had an answer for the half, and END_TRANSACTION is oneway.
         appended = self._writer.put_soon(
             topic,
@@ -104,6 +106,17 @@ class TransactionHandlers:
             prepared_transaction_offset=half.physical_offset,
         )
         self._stats.put_flow(topic).add(1, appended.size)
+
+    def _timed(self, committed: Enveloped) -> Enveloped:
+        """A transactional message may have a time of its own; one that can't be met is delivered now."""
+        config = self._live.broker
+        if not config.timer_wheel_enable or not asks_for_timer(committed.properties):
+            return committed
+        delay_max_ms = config.timer_max_delay_sec * 1000
+        try:
+            return to_timer(*committed, self._clock.wall_ms(), delay_max_ms) or committed
+        except BadTimer:
+            return committed
 
 
 def _ignore(status: PutStatus, reason: str) -> None:
