@@ -42,6 +42,8 @@ FLAG_SUBSCRIPTION = 4
 
 EVERYTHING = MessageFilter(None)
 SUGGEST_MASTER = 0
+PULL_COUNT_ASKED_MAX = 100_000
+"""Messages of one answer to a client that sends maxMsgBytes; the bytes are the real limit."""
 
 _CODES = {
     GetStatus.FOUND: ResponseCode.SUCCESS,
@@ -247,15 +249,15 @@ class PullHandlers:
 
     def _read(self, pull: _Pull) -> GetResult:
         config = self._live.broker
-        bytes_max = config.pull_bytes_max
-        if pull.bytes_max > 0:
-            bytes_max = min(pull.bytes_max, config.pull_bytes_asked_max)
+        bytes_max, count_max = config.pull_bytes_max, config.pull_count_max
+        if pull.bytes_max > 0:  # a client that says how much it takes: bulk readers
+            bytes_max, count_max = min(pull.bytes_max, config.pull_bytes_asked_max), PULL_COUNT_ASKED_MAX
         wanted = pull.filter
         found = self._store.get(
             pull.topic.name,
             pull.queue_id,
             pull.offset,
-            max(1, min(pull.count_max, config.pull_count_max)),
+            max(1, min(pull.count_max, count_max)),
             bytes_max,
             wanted.match_code,
         )
