@@ -33,6 +33,8 @@ class Servers:
     broker: str
     directory: Path
     pids: dict[str, int] = field(default_factory=dict)
+    start_seconds: dict[str, float] = field(default_factory=dict)
+    """From the start of a process to the first connection it takes."""
 
     def said(self, size: int = 3000) -> str:
         """The end of what each process wrote: for the message of a failed test."""
@@ -64,29 +66,38 @@ def _is_free(port: int) -> bool:
 
 
 @contextlib.contextmanager
-def ours(directory: Path, properties: Mapping[str, str] = STORY_PROPERTIES) -> Iterator[Servers]:
+def ours(
+    directory: Path, properties: Mapping[str, str] = STORY_PROPERTIES, *, slave: bool = False
+) -> Iterator[Servers]:
     """`tandemq namesrv` and `tandemq broker` on free ports, started from property files as a user does."""
     directory.mkdir(parents=True, exist_ok=True)
-    (namesrv_port,), (port,) = free_ports(), free_ports(around=True)
-    servers = Servers(f"127.0.0.1:{namesrv_port}", f"127.0.0.1:{port}", directory)
-    namesrv_conf, broker_conf = directory / "namesrv.conf", directory / "broker.conf"
+    (namesrv_port,), ports = free_ports(), free_ports(1 + slave, around=True)
+    servers = Servers(f"127.0.0.1:{namesrv_port}", f"127.0.0.1:{ports[0]}", directory)
+    namesrv_conf = directory / "namesrv.conf"
     namesrv_conf.write_text(f"listenPort={namesrv_port}\n")
-    settings = {
-        "brokerClusterName": "DefaultCluster",
-        "brokerName": "broker-a",
-        "brokerId": "0",
-        "brokerIP1": "127.0.0.1",
-        "listenPort": str(port),
-        "haListenPort": str(port + 1),
-        "namesrvAddr": servers.namesrv,
-        "brokerRole": "ASYNC_MASTER",
-        "storePathRootDir": str(directory / "store"),
-        **properties,
-    }
-    broker_conf.write_text("".join(f"{key}={value}\n" for key, value in settings.items()))
     with contextlib.ExitStack() as stack:
+        start = time.monotonic()
         servers.pids["namesrv"] = stack.enter_context(_process(directory, "namesrv", namesrv_conf, namesrv_port))
-        servers.pids["broker"] = stack.enter_context(_process(directory, "broker", broker_conf, port))
+        servers.start_seconds["namesrv"] = time.monotonic() - start
+        for broker_id, port in enumerate(ports):
+            name = "slave" if broker_id else "broker"
+            settings = {
+                "brokerClusterName": "DefaultCluster",
+                "brokerName": "broker-a",
+                "brokerId": str(broker_id),
+                "brokerIP1": "127.0.0.1",
+                "listenPort": str(port),
+                "haListenPort": str(port + 1),
+                "namesrvAddr": servers.namesrv,
+                "brokerRole": "SLAVE" if broker_id else "ASYNC_MASTER",
+                "storePathRootDir": str(directory / f"store-{name}"),
+                **properties,
+            }
+            conf = directory / f"{name}.conf"
+            conf.write_text("".join(f"{key}={value}\n" for key, value in settings.items()))
+            start = time.monotonic()
+            servers.pids[name] = stack.enter_context(_process(directory, "broker", conf, port))
+            servers.start_seconds[name] = time.monotonic() - start
         await_route(servers)
         yield servers
 
@@ -94,7 +105,7 @@ def ours(directory: Path, properties: Mapping[str, str] = STORY_PROPERTIES) -> I
 @contextlib.contextmanager
 def _process(directory: Path, noun: str, conf: Path, port: int) -> Iterator[int]:
     """One daemon of ours; on the way out it is asked to end and has to."""
-    log = directory / f"{noun}.out"
+    log = directory / f"{conf.stem}.out"
     with open(log, "ab") as out:
         command = [sys.executable, "-m", "tandemq", noun, "-c", str(conf)]
         process = subprocess.Popen(command, stdout=out, stderr=out, stdin=subprocess.DEVNULL, start_new_session=True)
@@ -136,22 +147,31 @@ def await_route(servers: Servers, topic: str = "TBW102", timeout: float = START_
 
 @contextlib.contextmanager
 def rocketmq(
-    version: str, directory: Path, properties: Mapping[str, str] = STORY_PROPERTIES, *, heap: str = "1g"
+    version: str,
+    directory: Path,
+    properties: Mapping[str, str] = STORY_PROPERTIES,
+    *,
+    slave: bool = False,
+    heap: str = "1g",
 ) -> Iterator[Servers]:
     """The real name server and broker of that version; raises Missing where they cannot be had."""
     rocketmq_jars(version)
-    (namesrv_port,), (port,) = free_ports(), free_ports(around=True)
-    servers = Servers(f"127.0.0.1:{namesrv_port}", f"127.0.0.1:{port}", directory)
-    namesrv = ["namesrv", "--version", version, "--dir", str(directory / "0-namesrv"), "--port", str(namesrv_port)]
-    broker = ["broker", "--version", version, "--dir", str(directory / "1-broker"), "--port", str(port)]
-    broker += ["--namesrv", servers.namesrv, "--heap", heap]
-    for key, value in {**REAL_PROPERTIES, **properties}.items():
-        broker += ["--set", f"{key}={value}"]
+    (namesrv_port,), ports = free_ports(), free_ports(1 + slave, around=True)
+    servers = Servers(f"127.0.0.1:{namesrv_port}", f"127.0.0.1:{ports[0]}", directory)
+    commands = {"namesrv": ["namesrv", "--dir", str(directory / "0-namesrv"), "--port", str(namesrv_port)]}
+    for broker_id, port in enumerate(ports):
+        name, role = ("slave", "SLAVE") if broker_id else ("broker", "ASYNC_MASTER")
+        command = ["broker", "--dir", str(directory / f"{1 + broker_id}-{name}"), "--port", str(port), "--role", role]
+        command += ["--id", str(broker_id), "--namesrv", servers.namesrv, "--heap", heap]
+        for key, value in {**REAL_PROPERTIES, **properties}.items():
+            command += ["--set", f"{key}={value}"]
+        commands[name] = command
     try:
-        for arguments in (namesrv, broker):
-            subprocess.run([*ROCKETMQ, *arguments], check=True, stdout=subprocess.DEVNULL)
-        for pid_file in directory.glob("*/pid"):
-            servers.pids[pid_file.parent.name.split("-")[1]] = int(pid_file.read_text())
+        for name, command in commands.items():
+            start = time.monotonic()
+            subprocess.run([*ROCKETMQ, *command, "--version", version], check=True, stdout=subprocess.DEVNULL)
+            servers.start_seconds[name] = time.monotonic() - start
+            servers.pids[name] = int(next(directory.glob(f"*-{name}/pid")).read_text())
         await_route(servers)
         yield servers
     finally:
@@ -165,6 +185,10 @@ def sides() -> list[str]:
     return ["ours", *(f"rocketmq-{version}" for version in versions)]
 
 
-def start(side: str, directory: Path) -> contextlib.AbstractContextManager[Servers]:
+def start(
+    side: str, directory: Path, properties: Mapping[str, str] = STORY_PROPERTIES, *, slave: bool = False
+) -> contextlib.AbstractContextManager[Servers]:
     """The servers of one side, by its name."""
-    return ours(directory) if side == "ours" else rocketmq(side.removeprefix("rocketmq-"), directory)
+    if side == "ours":
+        return ours(directory, properties, slave=slave)
+    return rocketmq(side.removeprefix("rocketmq-"), directory, properties, slave=slave)
