@@ -14,6 +14,7 @@ CASES = {
     "escapes": ("a\\ b=\\u00e4\\t\\:x", [(1, "a b", "ä\t:x")]),
     "value with separators": ("a=b=c:d", [(1, "a", "b=c:d")]),
     "windows lines": ("a=b\r\nc=d\r\n", [(1, "a", "b"), (2, "c", "d")]),
+    "only Java's line ends": ("a=b\u2028c\x0bd\re=f", [(1, "a", "b\u2028c\x0bd"), (2, "e", "f")]),
     "continuation at the end": ("a=b\\", [(1, "a", "b")]),
 }
 

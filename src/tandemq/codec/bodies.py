@@ -79,7 +79,7 @@ def int_map_of(value: Any, what: str) -> dict[int, Any]:
     """A map with integer keys, quoted or not."""
     try:
         return {int(k): v for k, v in object_of(value, what).items()}
-    except (TypeError, ValueError):
+    except (TypeError, ValueError, OverflowError):
         raise MalformedBody(f"{what}: the keys must be whole numbers") from None
 
 
@@ -221,7 +221,7 @@ def delay_offsets_of(value: Any) -> tuple[dict[int, int], DataVersion]:
 def _int_values(value: Any, what: str) -> dict[int, int]:
     try:
         return {key: int(member) for key, member in int_map_of(value, what).items()}
-    except (TypeError, ValueError):
+    except (TypeError, ValueError, OverflowError):
         raise MalformedBody(f"{what}: the values must be whole numbers") from None
 
 

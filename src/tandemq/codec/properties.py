@@ -4,9 +4,13 @@ Comments begin with # or !; the key ends at the first unescaped =, : or blank; a
 backslashes continues; \\t \\n \\r \\f \\uXXXX are escapes, any other escaped character stands for itself.
 """
 
+import re
 from collections.abc import Iterable, Mapping
 
 from tandemq.errors import MalformedBody
+
+_LINE_END = re.compile(r"\r\n|\r|\n")
+"""Java's; Python's splitlines() knows more of them."""
 
 
 def parse_properties(text: str) -> list[tuple[int, str, str]]:
@@ -39,7 +43,7 @@ def _logical_lines(text: str) -> Iterable[tuple[int, str]]:
     """(number of its first line, text) of every line with content; a line that ends in a single \\ continues."""
     pending: list[str] = []
     start = 0
-    for number, raw in enumerate(text.splitlines(), 1):
+    for number, raw in enumerate(_LINE_END.split(text), 1):
         line = raw.lstrip(" \t\f")
         if not pending:
             if not line or line[0] in "#!":

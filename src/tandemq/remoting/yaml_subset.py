@@ -9,6 +9,7 @@ from typing import Any
 from tandemq.errors import ConfigError
 
 LINES_MAX = 100_000
+INDENTATION_MAX = 64
 
 _Line = tuple[int, int, str]
 """(number, indentation, content without comment)"""
@@ -36,6 +37,8 @@ def _lines(text: str, name: str) -> list[_Line]:
         indentation = len(content) - len(content.lstrip(" "))
         if content[indentation] == "\t":
             raise _error(name, (number, 0, raw), "a tab: indent with spaces")
+        if indentation > INDENTATION_MAX:
+            raise _error(name, (number, 0, raw), f"indented by more than {INDENTATION_MAX}")
         found.append((number, indentation, content.strip()))
     return found
 
@@ -65,7 +68,7 @@ def _mapping(lines: list[_Line], at: int, indentation: int, name: str) -> tuple[
     while at < len(lines) and lines[at][1] == indentation and not _is_item(lines[at][2]):
         line = lines[at]
         key, separator, value = line[2].partition(":")
-        if not separator or (value and value[0] != " "):
+        if not key.strip() or not separator or (value and value[0] != " "):
             raise _error(name, line, "`key: value` expected")
         key = str(_scalar(key.strip(), line, name))
         if key in found:
