@@ -10,6 +10,7 @@ takes encoded batches. Both keep several requests under way on the connection. N
 import select
 import socket
 import ssl
+import struct
 from collections import deque
 from collections.abc import Callable, Iterator
 from typing import NamedTuple
@@ -18,19 +19,21 @@ from tandemq.client.signing import signed
 from tandemq.clock import Clock, SystemClock
 from tandemq.codec.codes import RequestCode, ResponseCode
 from tandemq.codec.command import Command, decode_command, encode_request
-from tandemq.codec.frame import FrameReader
+from tandemq.codec.frame import FRAME_SIZE_MAX
 from tandemq.codec.record import HEAD, walk
 from tandemq.errors import (
     ClientError,
     ConnectFailed,
     ConnectionLost,
+    FrameTooLarge,
     NoRoute,
     ReplyError,
     RequestTimeout,
 )
 from tandemq.model.topic import AUTO_CREATE_TOPIC
 
-RECEIVE_SIZE = 1024 * 1024
+PREFIX = struct.Struct(">II")
+"""Frame size, header encoding and size: see `codec.frame`."""
 PULL_COUNT = 4096
 """Messages asked for in one pull. RocketMQ caps an answer at limits of its own (32 messages), ours gives more."""
 _SUBSCRIPTION_FLAG = "4"
@@ -65,10 +68,14 @@ class BlockingLink:
         except (OSError, ValueError) as error:
             raise ConnectFailed(f"{address}: {error}") from None
         self._socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-        self._frames = FrameReader()
         self._answers: dict[int, Command] = {}
         self._opaque = 0
-        self._receive_buffer = bytearray(RECEIVE_SIZE)
+        self._prefix = bytearray(PREFIX.size)
+        self._frame: memoryview | None = None
+        """The frame under way, without its prefix; None while the prefix is read."""
+        self._wanted = memoryview(self._prefix)
+        """Where the next bytes go: the rest of the prefix or of the frame."""
+        self._encoding = self._header_size = 0
 
     def close(self) -> None:
         self._socket.close()
@@ -116,8 +123,9 @@ class BlockingLink:
                 raise RequestTimeout(f"{self.address}: takes no data for {self._timeout:g} s")
 
     def _receive(self) -> None:
+        """One read from the socket, straight into the buffer of the frame it belongs to."""
         try:
-            size = self._socket.recv_into(self._receive_buffer)
+            size = self._socket.recv_into(self._wanted)
         except (BlockingIOError, ssl.SSLWantReadError):
             return
         except TimeoutError:
@@ -126,10 +134,36 @@ class BlockingLink:
             raise ConnectionLost(f"{self.address}: {error}") from None
         if not size:
             raise ConnectionLost(f"{self.address}: closed by the broker")
-        for frame in self._frames.feed(bytes(memoryview(self._receive_buffer)[:size])):
-            answer = decode_command(frame)
-            if answer.is_response:
-                self._answers[answer.opaque] = answer
+        self._wanted = self._wanted[size:]
+        if self._wanted:
+            return
+        if self._frame is None:
+            self._start_frame()
+        else:
+            self._end_frame()
+
+    def _start_frame(self) -> None:
+        frame_size, encoding_and_size = PREFIX.unpack(self._prefix)
+        self._encoding, self._header_size = encoding_and_size >> 24, encoding_and_size & 0xFFFFFF
+        if not 4 + self._header_size <= frame_size <= FRAME_SIZE_MAX:
+            raise FrameTooLarge(
+                f"{self.address}: a frame of {frame_size} bytes with a header of {self._header_size} was announced, "
+                f"the limit is {FRAME_SIZE_MAX}"
+            )
+        self._frame = memoryview(bytearray(frame_size - 4))
+        self._wanted = self._frame
+        if not self._frame:
+            self._end_frame()
+
+    def _end_frame(self) -> None:
+        frame = self._frame
+        assert frame is not None
+        header, body = bytes(frame[: self._header_size]), frame[self._header_size :]
+        self._frame = None
+        self._wanted = memoryview(self._prefix)
+        answer = decode_command((self._encoding, header, body))
+        if answer.is_response:
+            self._answers[answer.opaque] = answer
 
 
 class Chunk(NamedTuple):
@@ -150,7 +184,7 @@ class QueueReader:
         timeout: float = 10.0,
         depth: int = 4,
         count: int = PULL_COUNT,
-        size_max: int = 4 * 1024 * 1024,
+        size_max: int = 1024 * 1024,
         credentials: Credentials | None = None,
         tls: ssl.SSLContext | None = None,
     ) -> None:
@@ -194,49 +228,46 @@ class QueueReader:
     ) -> Iterator[Chunk]:
         """Every record with an offset in [start, stop), in order.
 
-        Where the next pull begins is only known when the one before is answered, unless its size can be foreseen: pulls
-        ahead of it guess from the last answer, and a wrong guess is simply asked again. `on_gap(expected, found)` is
-        told when offsets are missing because the broker deleted them; without it that is a ClientError.
+        Where the next pull begins is known only when the one before is answered. So the first answer shows how many
+        messages fit, later pulls ask for that many and are sent ahead; an answer that comes out shorter makes those
+        ahead of it worthless, and they are asked again. `on_gap(expected, found)` is told when offsets are missing
+        because the broker deleted them; without it that is a ClientError.
         """
         position = start
-        stride = self._count
-        under_way: deque[tuple[int, int]] = deque()
-        """(offset asked for, opaque), in offset order."""
+        count, ahead = self._count, 1
+        under_way: deque[tuple[int, int, int]] = deque()
+        """(offset asked for, count asked for, opaque), in offset order, without gaps."""
         while position < stop:
-            self._fill(under_way, topic, queue_id, position, stop, stride)
-            asked, opaque = under_way.popleft()
-            chunk, position_next, moved = self._chunk(self._link.wait(opaque), asked, stop)
-            if moved:
+            following = under_way[-1][0] + under_way[-1][1] if under_way else position
+            while len(under_way) < ahead and following < stop:
+                wanted = min(count, stop - following)
+                under_way.append((following, wanted, self._ask(topic, queue_id, following, wanted)))
+                following += wanted
+            asked, wanted, opaque = under_way.popleft()
+            records, position_next, first = self._chunk(self._link.wait(opaque), asked, stop)
+            if first is not None:
                 self._drop(under_way)
                 if on_gap is None:
-                    raise ClientError(f"{topic}/{queue_id}: offset {asked} is gone, the first one left is {moved}")
-                on_gap(asked, moved)
-                position = max(position, moved)
+                    raise ClientError(f"{topic}/{queue_id}: offset {asked} is gone, the first one left is {first}")
+                on_gap(asked, first)
+                position = first
                 continue
             if position_next == asked:
                 raise ClientError(f"{topic}/{queue_id}: offset {asked} has no message yet, asked up to {stop}")
-            got = position_next - asked
             position = position_next
-            if under_way and under_way[0][0] != position:
+            got = position - asked
+            if got != wanted:
                 self._drop(under_way)
-            stride = got
-            yield Chunk(chunk, position)
+                # Cut by size: a little less next time, so that messages of about this size come in full counts.
+                by_size = len(records) > self._size_max // 2
+                count = max(1, got * 7 // 8 if by_size else got)
+            ahead = self._depth
+            yield Chunk(records, position)
         self._drop(under_way)
 
-    def _fill(
-        self, under_way: deque[tuple[int, int]], topic: str, queue_id: int, position: int, stop: int, stride: int
-    ) -> None:
-        """Keeps `depth` pulls under way: the next one, and guesses behind it at the stride of the last answer."""
-        following = under_way[-1][0] + stride if under_way else position
-        while len(under_way) < self._depth and following < stop:
-            under_way.append((following, self._ask(topic, queue_id, following, min(self._count, stop - following))))
-            if len(under_way) == 1 and stride == self._count and self._depth > 1 and following == position:
-                # Nothing is known yet about how much an answer holds: one pull first.
-                return
-            following += stride
-
-    def _drop(self, under_way: deque[tuple[int, int]]) -> None:
-        for _, opaque in under_way:
+    def _drop(self, under_way: deque[tuple[int, int, int]]) -> None:
+        """Answers that are of no use any more still come: they are taken and thrown away."""
+        for _, _, opaque in under_way:
             self._link.wait(opaque)
         under_way.clear()
 
