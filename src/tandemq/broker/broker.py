@@ -7,6 +7,7 @@ One event loop owns everything here; the store's flush thread reports back throu
 """
 
 import asyncio
+import dataclasses
 import logging
 from collections.abc import Callable, Iterable
 from types import TracebackType
@@ -59,7 +60,7 @@ from tandemq.remoting.connection import Connection
 from tandemq.remoting.dispatch import Authenticate, Handler
 from tandemq.remoting.metrics_http import MetricsEndpoint
 from tandemq.remoting.server import RemotingServer
-from tandemq.replication.acks import AckQueue
+from tandemq.replication.acks import AckQueue, PutStatus
 from tandemq.replication.config import ReplicationConfig
 from tandemq.store.config import FlushDiskType, StoreConfig
 from tandemq.store.message_store import MessageStore
@@ -155,8 +156,8 @@ class Broker:
             self.store.close()
             raise
         self._is_started = True
-        if self.is_master:
-            self.start_master_services()
+        if self.is_master and self.writer.refusal is None:
+            self._start_master_services()
         self.registration.start()
         self._start_housekeeping()
         # What recovery left to dispatch becomes readable in the first turns of the loop.
@@ -341,7 +342,7 @@ class Broker:
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
         self._tasks.clear()
-        await self.stop_master_services()
+        await self._stop_master_services()
         if self.writer.refusal is None:
             self.writer.refusal = WriteRefused("the broker is stopping, send to another")
         await self.writer.drained(DRAIN_SECONDS_MAX)
@@ -359,13 +360,41 @@ class Broker:
 
     # the role -------------------------------------------------------------------------------------------------------
 
-    def start_master_services(self) -> None:
+    def allow_writes(self) -> None:
+        """Replication has settled what the log is: sends are taken, delayed messages and transactions go on."""
+        self.writer.refusal = None
+        self._start_master_services()
+
+    async def forbid_writes(self, reason: str) -> None:
+        """No more writes from now on; whatever still waits for its copies is told that it can't have them."""
+        self.writer.refusal = WriteRefused(reason)
+        self.acks.fail_all(PutStatus.SERVICE_NOT_AVAILABLE, reason)
+        await self._stop_master_services()
+
+    async def change_role(self, role: BrokerRole, broker_id: int) -> None:
+        """Promotion or demotion; who writes is decided by `allow_writes` and `forbid_writes`.
+
+        The name servers forget the old id before they learn the new one; parked pulls are answered, because what a
+        slave holds back a master corrects.
+        """
+        if role is BrokerRole.SLAVE:
+            await self.forbid_writes(SLAVE_REFUSAL)
+        await self.registration.stop()
+        self.live.broker = dataclasses.replace(self.live.broker, role=role, broker_id=broker_id)
+        self.role = self.pulls.role = role
+        self.writer.level = self.live.replication.default_level(role is BrokerRole.SYNC_MASTER)
+        self.pulls.release_all()
+        self.registration.identity = self._identity()
+        self.registration.start()
+        log.info("role changed to %s, id %d", role.value, broker_id)
+
+    def _start_master_services(self) -> None:
         """What only the writer of the group does: deliver delayed messages, settle transactions."""
         self.delay.start()
         self.timers.start()
         self.transactions.start()
 
-    async def stop_master_services(self) -> None:
+    async def _stop_master_services(self) -> None:
         await self.delay.stop()
         await self.timers.stop()
         await self.transactions.stop()

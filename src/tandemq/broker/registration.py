@@ -106,6 +106,7 @@ class Registration:
     def start(self) -> None:
         loop = asyncio.get_running_loop()
         for server in self._servers:
+            server.needs_all = True
             self._tasks.append(loop.create_task(self._serve(server), name=f"registration {server.address}"))
 
     async def wait_registered(self, timeout: float) -> bool:

@@ -15,7 +15,10 @@ class Replication(Protocol):
     """The broker's view of the pair."""
 
     async def start(self) -> None:
-        """After the store is open and before clients are served."""
+        """After the store is open and before clients are served.
+
+        A master that may not write yet sets `broker.writer.refusal` here and calls `broker.allow_writes()` when it may.
+        """
         ...
 
     async def stop(self) -> None:
