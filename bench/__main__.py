@@ -11,7 +11,7 @@ import sys
 import bench
 from bench import frame, report
 
-NOT_BENCHMARKS = {"__main__", "frame", "report"}
+NOT_BENCHMARKS = {"__main__", "frame", "load", "peers", "report"}
 
 
 def discover() -> tuple[dict[str, frame.Benchmark], dict[str, str]]:
