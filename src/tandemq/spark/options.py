@@ -344,6 +344,11 @@ class SinkOptions(ConnectOptions):
         "Copies that must exist before a message counts as sent: 1, 2, majority, all; `:durable` behind it = copies "
         "on disk.",
     )
+    sink_id: str = setting(
+        "sinkId",
+        "",
+        "Name of this write in the messages' keys: a batch write repeated under the same name repeats its keys.",
+    )
     producer_group: str = setting("producerGroup", "GID_TANDEMQ_SPARK", "Producer group of the sends.")
     compression: Compression = setting(
         "compression", Compression.NONE, "Compress bodies of compressOver bytes or more."

@@ -15,12 +15,14 @@ from pyspark.sql.datasource import (
     DataSource,
     DataSourceReader,
     DataSourceStreamReader,
+    DataSourceStreamWriter,
+    DataSourceWriter,
 )
 from pyspark.sql.types import StructType
 
 from tandemq.errors import ConfigError, TandemError
 from tandemq.spark.columns import arrow_schema, ddl
-from tandemq.spark.options import FileOptions, Order, PullOptions, parse
+from tandemq.spark.options import FileOptions, Order, PullOptions, SinkOptions, parse
 
 
 class Refused(DataSourceStreamReader):
@@ -73,6 +75,24 @@ class RocketMQSource(DataSource):
             return Refused(error)
         group = options.group_id if options.commit_group_offsets else ""
         return QueueStreamReader(options, BrokerAccess(options), columns, group=group)
+
+    def writer(self, schema: StructType, overwrite: bool) -> DataSourceWriter:
+        from tandemq.spark.writer import TopicWriter
+
+        return TopicWriter(*self._sink(schema, overwrite))
+
+    def streamWriter(self, schema: StructType, overwrite: bool) -> DataSourceStreamWriter:
+        from tandemq.spark.writer import TopicStreamWriter
+
+        return TopicStreamWriter(*self._sink(schema, overwrite))
+
+    def _sink(self, schema: StructType, overwrite: bool) -> tuple[SinkOptions, Any]:
+        from pyspark.sql.pandas.types import to_arrow_schema
+
+        options = parse(SinkOptions, dict(self.options))
+        if overwrite:
+            raise ConfigError("mode=overwrite: a topic can't be overwritten, only appended to; use mode('append')")
+        return options, to_arrow_schema(schema, timezone="UTC")
 
 
 class CommitLogSource(DataSource):
