@@ -6,8 +6,8 @@ from tandemq.client.config import ClientConfig, Compression, parse_namesrv
 from tandemq.client.encode import outgoing, properties_text, send_fields, split_batch_list
 from tandemq.client.ids import UniqueKeys, client_id
 from tandemq.client.send_frame import SendTemplate
-from tandemq.client.signing import signed
 from tandemq.client.subscription import SQL92, TAG, subscription
+from tandemq.codec.acl import sign
 from tandemq.codec.codes import RequestCode
 from tandemq.codec.command import Command, encode_request
 from tandemq.codec.compression import decompress
@@ -121,7 +121,7 @@ def test_client_ids_are_unique_unless_named() -> None:
 
 def test_the_signature_is_upstreams() -> None:
     """The test vector of the protocol reference: signed text `AK10T`."""
-    fields = signed({"queueId": "0", "topic": "T"}, b"", "AK1", "SK1")
+    fields = sign({"queueId": "0", "topic": "T"}, b"", "AK1", "SK1")
     assert fields["Signature"] == "CICusSIWGGrEcx5g+C2fRsM3OwM="
     assert fields["AccessKey"] == "AK1"
 

@@ -15,8 +15,8 @@ from collections import deque
 from collections.abc import Callable, Iterator
 from typing import NamedTuple
 
-from tandemq.client.signing import signed
 from tandemq.clock import Clock, SystemClock
+from tandemq.codec.acl import sign
 from tandemq.codec.codes import RequestCode, ResponseCode
 from tandemq.codec.command import Command, decode_command, encode_request
 from tandemq.codec.frame import FRAME_SIZE_MAX
@@ -84,7 +84,7 @@ class BlockingLink:
         """Writes a request; the opaque to `wait` for. Answers are read meanwhile if the socket takes no more."""
         self._opaque += 1
         if self._credentials is not None:
-            ext = signed(ext, body, *self._credentials)
+            ext = sign(ext, body, *self._credentials)
         self._write(encode_request(Command(code, ext, body, opaque=self._opaque)))
         return self._opaque
 

@@ -26,6 +26,11 @@ RETRIED_CODES = frozenset(
 )
 """Answers after which upstream's producer tries another broker (DefaultMQProducer, retryResponseCodes)."""
 
+NOT_STORED_OK_CODES = frozenset(
+    {ResponseCode.FLUSH_DISK_TIMEOUT, ResponseCode.FLUSH_SLAVE_TIMEOUT, ResponseCode.SLAVE_NOT_AVAILABLE}
+)
+"""Stored with a promise missing: errors only for those who set retryAnotherBrokerWhenNotStoreOK."""
+
 # A send that took at least the latency (left, ms) keeps its broker out of choice for the time beside it.
 _LATENCY_BANDS = ((15000, 30000), (5000, 10000), (3000, 6000), (1800, 5000), (550, 2000), (100, 0), (50, 0), (0, 0))
 ISOLATION_MS = 10_000
@@ -34,7 +39,9 @@ ISOLATION_MS = 10_000
 
 def worth_retrying(error: Exception) -> bool:
     """Whether another attempt could end otherwise. Network errors: yes; refusals: by code."""
-    return error.code in RETRIED_CODES if isinstance(error, ReplyError) else True
+    if isinstance(error, ReplyError):
+        return error.code in RETRIED_CODES or error.code in NOT_STORED_OK_CODES
+    return True
 
 
 def pause_ms(latency_ms: float) -> int:

@@ -16,9 +16,9 @@ from tandemq.client.config import ClientConfig, parse_namesrv
 from tandemq.client.ids import UniqueKeys, client_id, local_ip
 from tandemq.client.nameservers import NameServers
 from tandemq.client.routes import Routes, subscribe_queues, template_route
-from tandemq.client.signing import signed
 from tandemq.clock import Clock, SystemClock
 from tandemq.codec import bodies, fastjson
+from tandemq.codec.acl import sign
 from tandemq.codec.codes import RequestCode, ResponseCode
 from tandemq.codec.command import Command
 from tandemq.codec.heartbeat import ConsumerGroupInfo, Heartbeat, encode_heartbeat
@@ -117,7 +117,7 @@ class Session:
     def command(self, code: int, ext: dict[str, str], body: bytes = b"") -> Command:
         """A request, signed if there are credentials."""
         if self.config.access_key:
-            ext = signed(ext, body, self.config.access_key, self.config.secret_key, self.config.security_token)
+            ext = sign(ext, body, self.config.access_key, self.config.secret_key, self.config.security_token)
         return Command(code, ext, body)
 
     async def ask_namesrv(self, code: int, ext: dict[str, str], *, accept: tuple[int, ...] = ()) -> Command:
