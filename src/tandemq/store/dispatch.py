@@ -7,7 +7,7 @@ queue offset, so dispatching a part of the log again changes nothing.
 The loop is written flat, on raw bytes: it runs for every message.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from struct import Struct
 
 from tandemq.codec.envelope import delay_level, delivery_time
@@ -15,9 +15,13 @@ from tandemq.codec.record import FIXED_SIZE_V4, HEAD, MAGIC_BLANK, MAGIC_V1, MAG
 from tandemq.errors import DiskFull
 from tandemq.model.message import (
     BORN_HOST_V6,
+    KEYS,
+    TAGS,
     TRANSACTION_MASK,
     TRANSACTION_PREPARED,
     TRANSACTION_ROLLBACK,
+    UNIQUE_KEY,
+    StoredMessage,
     decode_properties,
 )
 from tandemq.model.message import tags_code as code_of_tags
@@ -214,6 +218,21 @@ class Dispatcher:
         else:
             queue.destroy()
             queue.start_at(queue_offset)
+
+
+def queue_tags_code(message: StoredMessage, delays_ms: tuple[int, ...]) -> int:
+    """What the consume queue keeps of a message beside its place: the tag's hash, or when a delayed message is due."""
+    if message.topic == SCHEDULE_TOPIC:
+        level = min(delay_level(message.properties), len(delays_ms))
+        if level > 0:
+            return delivery_time(message.store_timestamp, level, delays_ms)
+    return code_of_tags(message.properties.get(TAGS, ""))
+
+
+def index_keys(properties: Mapping[str, str]) -> list[bytes]:
+    """Keys of a message in the order the index has them: the unique one, then those of the user."""
+    keys = [properties.get(UNIQUE_KEY, ""), *properties.get(KEYS, "").split(" ")]
+    return [key.encode() for key in keys if key]
 
 
 def property_value(properties: bytes, name: bytes) -> bytes:

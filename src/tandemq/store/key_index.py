@@ -79,6 +79,10 @@ class IndexFile:
         self.write_header()
         return stop
 
+    def slot(self, number: int) -> int:
+        """The newest entry of a slot; 0 for none."""
+        return int(_SLOT.unpack_from(self.view, HEADER.size + 4 * number)[0])
+
     def entry(self, number: int) -> tuple[int, int, int, int]:
         """(key hash, physical offset, seconds, previous)"""
         return ENTRY.unpack_from(self.view, self._entries_at + ENTRY.size * number)

@@ -30,7 +30,7 @@ from tandemq.codec.record import (
 from tandemq.errors import CodecError, CorruptRecord, DiskFull, OffsetOutOfRange, StoreError
 from tandemq.model.message import BORN_HOST_V6, KEYS, STORE_HOST_V6, UNIQUE_KEY, StoredMessage
 from tandemq.store import checkpoint, layout, truncation
-from tandemq.store.checkpoint import Checkpoint, ViewsPoint
+from tandemq.store.checkpoint import Checkpoint, CheckpointFile, ViewsPoint
 from tandemq.store.commit_log import CommitLog
 from tandemq.store.config import ENTRY_SIZE, FlushDiskType, StoreConfig
 from tandemq.store.consume_queue import ENTRY, FILLER_SIZE, ConsumeQueue
@@ -211,7 +211,7 @@ class MessageStore:
             disk.make_directory(root)
             self._lock = disk.lock(root / layout.LOCK)
         aborted = disk.file_size(root / layout.ABORT) is not None
-        point = self._read_checkpoint()
+        self._checkpoint = self._read_checkpoint()
         intent = truncation.pending(disk, root)
         if intent is not None and not self._read_only:
             self._roll_forward(intent)
@@ -221,7 +221,7 @@ class MessageStore:
             log=self.log,
             queues=self._queue_table,
             index=self._index,
-            checkpoint=point,
+            checkpoint=self._checkpoint.read(),
             aborted=aborted or intent is not None,
             truncation=intent,
             boot_id=disk.boot_id(),
@@ -303,11 +303,10 @@ class MessageStore:
             self._lock.release()
             self._lock = None
 
-    def _read_checkpoint(self) -> Checkpoint:
+    def _read_checkpoint(self) -> CheckpointFile:
         path = self.root / layout.CHECKPOINT
-        if self._disk.file_size(path) is None:
-            return Checkpoint()
-        return checkpoint.decode(self._disk.read_at(path, 0, checkpoint.SIZE))
+        found = self._disk.file_size(path) is not None
+        return CheckpointFile(self._disk.read_at(path, 0, checkpoint.SIZE) if found else b"")
 
     # -- watermarks
 
@@ -603,7 +602,7 @@ class MessageStore:
         def done() -> None:
             self._views_offset = position
 
-        return ViewsWork(position, files, directories, checkpoint.encode(point), path, done)
+        return ViewsWork(position, files, directories, self._checkpoint.written(point), path, done)
 
     # -- flushing
 

@@ -105,6 +105,11 @@ class Recovery:
             same_boot=same_boot,
         )
 
+    @property
+    def _foreign(self) -> bool:
+        """Last written by RocketMQ: only its timestamps tell."""
+        return self.checkpoint.views is None or not (self.checkpoint.certain or self.aborted)
+
     def _empty(self, dispatcher: Dispatcher) -> Recovered:
         if not self.read_only:
             self.queues.destroy()
@@ -121,6 +126,8 @@ class Recovery:
         """(where to scan from: a record boundary, whether the checkpoint's counts were taken exactly there)"""
         chain, views = self.log.chain, self.checkpoint.views
         limit = self.truncation.offset if self.truncation is not None else None
+        if views is not None and not self.checkpoint.certain:
+            return self._uncertain_start(views.offset), False
         if views is not None and views.offset >= chain.first_offset:
             if limit is not None and limit < views.offset:
                 return self._boundary_below(limit), False
@@ -134,6 +141,15 @@ class Recovery:
         if not self.aborted and limit is None:
             return max(chain.first_offset, self._queues_end()), False
         return self._by_time(), False
+
+    def _uncertain_start(self, lower_bound: int) -> int:
+        """A RocketMQ broker used the store since our last checkpoint, or its write was torn."""
+        if not self.aborted and self.truncation is None:
+            return max(self.log.first_offset, self._queues_end())
+        limit = min(lower_bound, self._by_time())
+        if self.truncation is not None:
+            limit = min(limit, self.truncation.offset)
+        return self._boundary_below(limit)
 
     def _boundary_below(self, offset: int) -> int:
         """The first record of the segment that holds `offset`."""
@@ -215,7 +231,7 @@ class Recovery:
     def _keep_index(self, start: int, exact: bool, same_boot: bool) -> bool:
         index, views = self.index, self.checkpoint.views
         assert index is not None
-        if views is None:
+        if views is None or self._foreign:
             if self.aborted:
                 for name in reversed(index.names.copy()):
                     if index.file(name).end_timestamp > self.checkpoint.index_timestamp:
@@ -226,7 +242,7 @@ class Recovery:
         if views.index_name and views.index_name not in index.names:
             return False
         if self.aborted and not same_boot:
-            deeper = self.truncation is not None
+            deeper = self.truncation is not None or not self.checkpoint.certain
             index.rebuild_from(views.index_name, views.index_count, start, deeper=deeper)
         if self.aborted or self.truncation is not None:
             index.cut(start)
@@ -239,7 +255,7 @@ class Recovery:
         first = self.log.first_offset
         if trusted:
             begin = start
-            if self.index is not None and self.checkpoint.views is None and not self.read_only:
+            if self.index is not None and self._foreign and not self.read_only:
                 begin = min(start, max(first, self._index_end()))
             try:
                 return self._dispatch_from(dispatcher, begin, start, end)
