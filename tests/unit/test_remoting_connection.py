@@ -30,7 +30,7 @@ class FakeTransport:
         self._high = high
 
     def get_extra_info(self, name: str) -> Any:
-        return ("127.0.0.1", 5000) if name == "peername" else ("127.0.0.1", 10911)
+        return {"peername": ("127.0.0.1", 5000), "sockname": ("127.0.0.1", 10911)}.get(name)
 
     def write(self, data: bytes) -> None:
         self.writes.append(bytes(data))
