@@ -7,7 +7,7 @@ Watermarks, all physical offsets that only move forward unless the log is cut:
 """
 
 import os
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from enum import Enum
 from itertools import pairwise
@@ -187,6 +187,7 @@ class MessageStore:
         read_only: bool = False,
         post: Post | None = None,
         confirmed: int | None = None,
+        progress: Callable[[int, int], None] | None = None,
     ) -> "MessageStore":
         """Opens or creates the store under `root`. Read-only opening takes no lock, changes nothing, always works.
 
@@ -199,13 +200,13 @@ class MessageStore:
         store = cls(root, config, clock, disk, store_host, read_only)
         store._confirmed = confirmed
         try:
-            store._open(post)
+            store._open(post, progress)
         except BaseException:
             store._release()
             raise
         return store
 
-    def _open(self, post: Post | None) -> None:
+    def _open(self, post: Post | None, progress: Callable[[int, int], None] | None) -> None:
         disk, root = self._disk, self.root
         if not self._read_only:
             disk.make_directory(root)
@@ -228,6 +229,7 @@ class MessageStore:
             check_crc=self.config.check_crc_on_recover,
             read_only=self._read_only,
             dispatch_limit=self._confirmed,
+            progress=progress,
         )
         self.recovered = recovery.run(self._dispatcher)
         if self.dispatched < self.appended:
@@ -839,7 +841,15 @@ class MessageStore:
             if queue is not None:
                 queue.next_offset = max(queue.next_offset, message.queue_offset + 1)
 
-    def _walk(self, start: int, stop: int) -> Iterable[StoredMessage]:
+    def walk(self, start: int | None = None) -> Iterator[StoredMessage]:
+        """Every readable message from a physical offset on (the first record at or after it), in log order."""
+        position = self.first_offset if start is None else max(start, self.first_offset)
+        base = position - position % self.log.segment_size
+        for message in self._walk(max(base, self.first_offset), self.readable_limit):
+            if message.physical_offset >= position:
+                yield message
+
+    def _walk(self, start: int, stop: int) -> Iterator[StoredMessage]:
         while start < stop:
             try:
                 message = parse_record(self.log.record(start, stop))

@@ -15,6 +15,7 @@ compared, and a record whose text has a sector of zeros is not whole.
 """
 
 from collections import deque
+from collections.abc import Callable
 from dataclasses import dataclass
 from struct import Struct
 from zlib import crc32
@@ -41,6 +42,8 @@ from tandemq.store.queues import QueueTable
 from tandemq.store.truncation import Truncation
 
 SECTOR = 512
+DISPATCH_SIZE = 1 << 26
+"""Log dispatched between two writes of queue entries: bounds the memory of a rebuild."""
 LAST_RECORDS = 256
 """After kill -9: how many records at the end have their checksum compared all the same."""
 _INT = Struct(">I")
@@ -80,6 +83,8 @@ class Recovery:
     read_only: bool
     dispatch_limit: int | None = None
     """Readers may not see what lies behind: the confirmed offset of a replica."""
+    progress: Callable[[int, int], None] | None = None
+    """Told (done, total) bytes while dispatching: a rebuild takes a while."""
 
     def run(self, dispatcher: Dispatcher) -> Recovered:
         log = self.log
@@ -287,7 +292,9 @@ class Recovery:
         try:
             while dispatcher.position < end:
                 before = dispatcher.position
-                touched = dispatcher.run(end, 1 << 26)
+                touched = dispatcher.run(end, DISPATCH_SIZE)
+                if self.progress is not None:
+                    self.progress(dispatcher.position - begin, end - begin)
                 if not self.read_only:
                     self.queues.write_tails(touched)
                 if dispatcher.position == before:

@@ -1,0 +1,187 @@
+"""`tandemq store`: look at a store on disk without a broker: verify, dump, rebuild. Sizes are found from the files."""
+
+import dataclasses
+import json
+import os
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+from rich.console import Console
+from rich.markup import escape
+from rich.table import Table
+
+from tandemq.cli.render import note, print_json, progress, time_text
+from tandemq.codec.record import parse_record, walk
+from tandemq.errors import StoreError
+from tandemq.model.message import StoredMessage
+from tandemq.store import layout
+from tandemq.store.config import StoreConfig
+from tandemq.store.describe import describe
+from tandemq.store.discover import discover_config
+from tandemq.store.disk import FileDisk
+from tandemq.store.message_store import MessageStore
+from tandemq.store.rebuild import rebuild as rebuild_store
+from tandemq.store.verify import Report
+from tandemq.store.verify import verify as verify_store
+
+app = typer.Typer(help="Look at a store on disk: verify, dump, rebuild.", no_args_is_help=True)
+
+Directory = Annotated[
+    Path,
+    typer.Argument(help="The store's root, which holds commitlog/ (storePathRootDir).", metavar="DIR"),
+]
+Json = Annotated[bool, typer.Option("--json", help="Print JSON instead of text.")]
+MEBIBYTE = 1 << 20
+
+
+@app.command()
+def verify(directory: Directory, as_json: Json = False) -> None:
+    """Check every record, and queues and index against the log; changes nothing. Exit 0: all is well, 1: it is not."""
+    disk, config = _found(directory)
+    with _bar("verifying") as step:
+        report = verify_store(disk, directory, config, step)
+    if as_json:
+        print_json({**dataclasses.asdict(report), "ok": report.ok})
+    else:
+        _print_report(directory, report)
+    if not report.ok:
+        raise typer.Exit(1)
+
+
+def _print_report(directory: Path, report: Report) -> None:
+    console = Console(highlight=False, soft_wrap=True)
+    table = Table(show_header=False, box=None, pad_edge=False)
+    size = report.end_offset - report.first_offset
+    table.add_row(
+        "log", f"{report.segments} files, offsets {report.first_offset} to {report.end_offset} ({size:,} bytes)"
+    )
+    table.add_row("records", f"{report.records:,}")
+    table.add_row("queues", f"{report.queues:,} with {report.queue_entries:,} entries")
+    table.add_row("index", f"{report.index_files} files with {report.index_entries:,} entries")
+    console.print(table)
+    for text in report.notes:
+        console.print(f"[yellow]note[/]     {escape(text)}")
+    for problem in report.problems:
+        console.print(f"[red]problem[/]  {escape(problem.where)}: {escape(problem.what)}")
+    more = report.problem_count - len(report.problems)
+    if more:
+        console.print(f"[red]problem[/]  and {more} more")
+    if report.ok:
+        console.print(f"[green]ok[/]       {escape(str(directory))} is whole")
+    else:
+        console.print(
+            "Queues and index can be built anew with `tandemq store rebuild`; "
+            "a damaged log needs its files back from a replica or a backup."
+        )
+
+
+@app.command()
+def dump(
+    directory: Directory,
+    topic: Annotated[str | None, typer.Option("--topic", "-t", help="Only this topic.")] = None,
+    queue: Annotated[int | None, typer.Option("--queue", "-q", min=0, help="Only this queue id.")] = None,
+    start: Annotated[
+        int | None,
+        typer.Option(
+            "--from", min=0, help="Start here: a queue offset with --topic and --queue, else a physical offset."
+        ),
+    ] = None,
+    limit: Annotated[int | None, typer.Option("--limit", "-l", min=0, help="At most so many messages.")] = None,
+    as_json: Json = False,
+) -> None:
+    """Print messages, in log order, or in queue order with --topic and --queue. `--json`: one object a line."""
+    disk, config = _found(directory)
+    store = MessageStore.open(directory, config, disk=disk, read_only=True)
+    try:
+        if topic is not None and queue is not None:
+            messages = _of_queue(store, topic, queue, start)
+        else:
+            messages = _of_log(store, topic, queue, start)
+        for number, message in enumerate(messages):
+            if limit is not None and number >= limit:
+                break
+            print(json.dumps(describe(message), ensure_ascii=False) if as_json else _line(message))
+    except BrokenPipeError:
+        # The reader of our output left (`| head`): no reason to complain.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+    finally:
+        store.close()
+
+
+def _of_queue(store: MessageStore, topic: str, queue_id: int, start: int | None) -> Iterator[StoredMessage]:
+    lowest, highest = store.queue_range(topic, queue_id)
+    position = max(lowest, start or 0)
+    while position < highest:
+        result = store.get(topic, queue_id, position, 32, MEBIBYTE)
+        for piece in result.slices:
+            for at, _, _ in walk(piece, 0, len(piece)):
+                yield parse_record(piece, at)
+        position = max(result.next_offset, position + 1)
+
+
+def _of_log(store: MessageStore, topic: str | None, queue_id: int | None, start: int | None) -> Iterator[StoredMessage]:
+    for message in store.walk(max(start or 0, store.first_offset)):
+        if topic in (None, message.topic) and queue_id in (None, message.queue_id):
+            yield message
+
+
+def _line(message: StoredMessage) -> str:
+    found = describe(message)
+    properties = " ".join(f"{name}={value}" for name, value in found["properties"].items())
+    return (
+        f"{message.physical_offset:>12}  {message.topic}-{message.queue_id}@{message.queue_offset}  "
+        f"{time_text(message.store_timestamp)}  {found['bodyLength']} bytes  {found['msgId']}  {properties}"
+    )
+
+
+@app.command()
+def rebuild(directory: Directory, as_json: Json = False) -> None:
+    """Build consume queues and index anew from the log. Refused while a broker has the store open."""
+    disk, config = _found(directory)
+    with _bar("rebuilding") as step:
+        status = rebuild_store(disk, directory, config, progress=step)
+    if as_json:
+        print_json({"queues": status.queues, "indexFiles": status.index_files, "endOffset": status.appended})
+    else:
+        note(
+            f"{directory}: {status.queues} queues and {status.index_files} index files built from the log up to "
+            f"offset {status.appended}"
+        )
+
+
+def _found(directory: Path) -> tuple[FileDisk, StoreConfig]:
+    """The store's files and sizes; a clear word if there is no store."""
+    disk = FileDisk()
+    if not any(layout.is_segment_name(name) for name in disk.list(directory / layout.COMMIT_LOG)):
+        raise StoreError(
+            f"{directory} holds no store: {directory / layout.COMMIT_LOG} has no log files. "
+            "Give the directory that storePathRootDir names"
+        )
+    return disk, discover_config(disk, directory)
+
+
+class _bar:
+    """A progress bar in MiB for work that reports (done, total) bytes."""
+
+    def __init__(self, description: str) -> None:
+        self._description = description
+        self._context: Any = None
+        self._advance: Any = None
+        self._done = 0
+
+    def __enter__(self) -> "_bar":
+        return self
+
+    def __call__(self, done: int, total: int) -> None:
+        if self._context is None:
+            self._context = progress(f"{self._description} (MiB)", total // MEBIBYTE)
+            self._advance = self._context.__enter__()
+        self._advance(done // MEBIBYTE - self._done)
+        self._done = done // MEBIBYTE
+
+    def __exit__(self, *_: object) -> None:
+        if self._context is not None:
+            self._context.__exit__(None, None, None)
