@@ -57,4 +57,4 @@ def test_pretty_is_what_config_files_look_like() -> None:
 
 def test_keys_that_are_no_json_keys() -> None:
     with pytest.raises(TypeError):
-        fastjson.dumps({1.5: 1})
+        fastjson.dumps({(1, 2): 1})

@@ -13,10 +13,14 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
+import msgspec
+
 from tandemq.codec import fastjson
 from tandemq.errors import CodecError, ConfigError
 
 log = logging.getLogger(__name__)
+
+_encode = msgspec.json.Encoder().encode
 
 
 def read_snapshot(path: Path) -> dict[str, Any] | None:
@@ -58,6 +62,12 @@ def write_snapshot(path: Path, text: bytes) -> None:
         os.close(directory)
 
 
+def snapshot_text(snapshot: Mapping[str, Any]) -> bytes:
+    """One member a line, as people and diffs like it. Integer keys are quoted: upstream reads both, and writing the
+    offsets of a big broker takes milliseconds this way, not a tenth of a second of its loop."""
+    return msgspec.json.format(_encode(snapshot), indent=1)
+
+
 class SnapshotFile:
     """One table's file. `mark()` asks for a save soon; `saved()` waits until everything marked so far is on disk."""
 
@@ -84,7 +94,7 @@ class SnapshotFile:
     async def _save(self) -> None:
         while self._marked:
             self._marked = False
-            text = fastjson.dumps_pretty(self._take())
+            text = snapshot_text(self._take())
             try:
                 await asyncio.to_thread(write_snapshot, self.path, text)
             except OSError as error:

@@ -167,6 +167,14 @@ def _expect(text: str, position: int, wanted: str) -> int:
 
 def dumps(value: Any) -> bytes:
     """Compact JSON; integer keys are quoted (standard), object keys stay objects (Java reads nothing else)."""
+    try:
+        # Ten times faster, and right for every body without object keys and without members to leave out: the topic
+        # table of a big broker would stop its loop for a tenth of a second otherwise.
+        standard = _quoted(value)
+        if b"null" not in standard:
+            return standard
+    except TypeError:
+        pass  # an object key
     parts: list[str] = []
     _write(value, parts, quote_numbers=True)
     return "".join(parts).encode()
