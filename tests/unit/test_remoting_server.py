@@ -12,6 +12,7 @@ import uvloop
 
 from tandemq.codec.command import Command, encode_request, encode_response
 from tandemq.errors import ConfigError, ConnectFailed, ConnectionLost, RequestTimeout
+from tandemq.remoting.access import AccessControl
 from tandemq.remoting.client import RemotingClient
 from tandemq.remoting.config import RemotingConfig, TlsMode
 from tandemq.remoting.connection import Connection
@@ -188,6 +189,23 @@ def test_a_port_in_use_is_named(run: Runner) -> None:
     run(story)
 
 
+def test_signed_requests_pass_access_control(run: Runner) -> None:
+    """What a broker with an account sends is accepted; others are refused and stay connected."""
+    accounts = "accounts:\n- accessKey: RocketMQ\n  secretKey: 12345678\n  admin: true\n"
+
+    async def story() -> None:
+        access = AccessControl.from_text(accounts, "acl.yml")
+        async with RemotingServer(config(), {1: echo}, authenticate=access) as server:
+            address = f"{HOST}:{server.port}"
+            async with RemotingClient(config(access_key="RocketMQ", secret_key="12345678")) as known:
+                assert (await known.invoke(address, Command(1, {"a": "b"}, b"body"), 5.0)).code == 0
+            async with RemotingClient(config()) as unknown:
+                for _ in range(2):
+                    assert (await unknown.invoke(address, Command(1), 5.0)).code == 16
+
+    run(story)
+
+
 # TLS ------------------------------------------------------------------------------------------------------------------
 
 
@@ -255,6 +273,7 @@ def test_tls_with_client_certificates(run: Runner, certificate: tuple[str, str])
         ({"tls_mode": TlsMode.ENFORCING}, "tlsServerCertPath"),
         ({"tls_need_client_auth": True}, "tlsServerTrustCertPath"),
         ({"acl_enable": True}, "aclFile"),
+        ({"access_key": "RocketMQ"}, "secretKey"),
         ({"write_buffer_low": 2**20, "write_buffer_high": 2**20}, "writeBufferLowWaterMark"),
         ({"listen_port": 70000}, "listenPort=70000"),
     ],

@@ -22,7 +22,7 @@ from tandemq.store.config import StoreConfig
 
 log = logging.getLogger(__name__)
 
-SECRETS = frozenset({"haSharedKey"})
+SECRETS = frozenset({"haSharedKey", "secretKey"})
 """Shown as *** by GET_BROKER_CONFIG."""
 KEYS_PER_REQUEST_MAX = 64
 

@@ -5,6 +5,7 @@ import logging
 from collections.abc import Callable, Mapping
 from types import TracebackType
 
+from tandemq.codec.acl import sign
 from tandemq.codec.command import Command
 from tandemq.errors import ConnectFailed, ConnectionLost, RequestTimeout
 from tandemq.remoting.config import RemotingConfig
@@ -57,6 +58,7 @@ class RemotingClient:
         connection = self._connections.get(address)
         if connection is None or not connection.is_open:
             connection = await self._connect(address, timeout)
+        self._sign(command)
         started = loop.time()
         try:
             return await connection.start_invoke(command, deadline - started)
@@ -75,7 +77,12 @@ class RemotingClient:
                 await asyncio.wait_for(connection.wait_writable(), timeout)
             except TimeoutError:
                 raise RequestTimeout(f"{address}: does not read what we send, waited {timeout:g} s") from None
+        self._sign(command)
         connection.send_oneway(command)
+
+    def _sign(self, command: Command) -> None:
+        if self.config.access_key:
+            command.ext = sign(command.ext, command.body, self.config.access_key, self.config.secret_key)
 
     async def connection(self, address: str, timeout: float = 3.0) -> Connection:
         """The open connection to an address, made if there is none."""

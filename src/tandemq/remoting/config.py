@@ -135,6 +135,11 @@ class RemotingConfig:
         "Accounts and permissions: a plain_acl.yml as RocketMQ 4.x writes it; needed when aclEnable is true.",
     )
 
+    access_key: str = setting(
+        "accessKey", "", "Account with which a server signs its own requests (to name servers, to its master)."
+    )
+    secret_key: str = setting("secretKey", "", "Secret key of that account.")
+
     def __post_init__(self) -> None:
         check(self)
         if self.write_buffer_low >= self.write_buffer_high:
@@ -152,5 +157,7 @@ class RemotingConfig:
             )
         if self.acl_enable and not self.acl_file:
             raise ConfigError("aclEnable=true: needs aclFile, the path of a plain_acl.yml")
+        if bool(self.access_key) != bool(self.secret_key):
+            raise ConfigError("accessKey and secretKey: give both or none")
         if self.tls_need_client_auth and not self.tls_trust_path:
             raise ConfigError("tlsServerNeedClientAuth=true: needs tlsServerTrustCertPath, the authorities to accept")
