@@ -334,8 +334,9 @@ class World(Watcher):
         elif node is self.chosen:
             node.role = "master"
         self._tell(f"{node.name} starts as {node.role}")
-        if node.disk.crash_at is not None:
-            node.disk.crash_at = None
+        # Some power cuts come soon after a start, when a node changes the most on its disk.
+        soon = not self._calm and self.random.random() < 0.2
+        node.disk.crash_at = len(node.disk.steps) + self.random.randrange(60) if soon else None
         node.boot()
         must, fault = self._must_survive.pop(node.name, ([], ""))
         if node.alive:
@@ -369,7 +370,9 @@ class World(Watcher):
         best.guarded(lambda: best.change_role("master", promoted=True))
         for node in self.nodes:
             if node is not best:
-                self.events.after(self.random.uniform(0.0, 0.2), lambda node=node: self._repoint(node))  # type: ignore[misc]
+                # An old master that is cut off or not told reigns on for a while beside the new one.
+                delay = self.random.uniform(0.0, 0.2 if node.master is None else 0.8)
+                self.events.after(delay, lambda node=node: self._repoint(node))  # type: ignore[misc]
 
     def _repoint(self, node: SimNode) -> None:
         """Tells a node who is master now: slaves follow, an old master learns that its reign is over."""
@@ -563,6 +566,18 @@ class World(Watcher):
         self._promote()
         return True
 
+    def _fault_misdirect(self, node: SimNode) -> bool:
+        """A stale address: a slave goes to another node for a while."""
+        other = self.random.choice(self.nodes)
+        if other is node or node.slave is None:
+            return False
+        self._tell(f"{node.name} is sent to {other.name}")
+        node.follows = other
+        for link in list(node.links.values()):
+            self.network.reset(link)
+        self.events.after(self.random.uniform(0.1, 0.5), lambda: self._repoint(node))
+        return True
+
     def _fault_forge(self, node: SimNode) -> bool:
         """A stranger says hello as an empty RocketMQ slave and then claims to have everything and more."""
         if not node.is_open or node.master is None or node.master_terms.shared_key:
@@ -630,6 +645,7 @@ FAULTS: dict[str, int] = {
     "disk_full": 2,
     "replace_disk": 1,
     "promote": 4,
+    "misdirect": 3,
     "forge": 2,
 }
 """What may happen, and how often relative to each other."""

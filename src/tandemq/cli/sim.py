@@ -1,0 +1,50 @@
+"""`tandemq sim`: the replicated group under simulated faults, many seeds or one with its trace."""
+
+import sys
+from typing import Annotated
+
+import typer
+
+from tandemq.clock import SystemClock
+from tandemq.errors import ConfigError
+from tandemq.testing.mutants import MUTANTS
+from tandemq.testing.simulator import SimulationResult, simulate
+
+app = typer.Typer(help="Run the replication simulator: seeded faults, checked promises.")
+
+
+@app.callback(invoke_without_command=True)
+def sim(
+    seeds: Annotated[int, typer.Option(min=1, help="How many seeds, from --first on.")] = 100,
+    first: Annotated[int, typer.Option(min=0, help="The first seed.")] = 0,
+    seed: Annotated[int | None, typer.Option(help="Only this seed.")] = None,
+    trace: Annotated[bool, typer.Option("--trace", help="Print what happened, event by event.")] = False,
+    mutant: Annotated[str, typer.Option(help="Break this rule first: the run should then fail.")] = "",
+    verbose: Annotated[bool, typer.Option("--verbose", help="A line for every seed, not only for broken ones.")] = False,
+) -> None:
+    """Prints every broken seed and one line at the end; exit code 1 if any promise was broken."""
+    chosen = range(seed, seed + 1) if seed is not None else range(first, first + seeds)
+    clock = SystemClock()
+    began = clock.monotonic()
+    broken = 0
+    for result in _results(chosen, trace, mutant):
+        if trace:
+            print("\n".join(result.trace))
+        if result.violation or verbose or seed is not None:
+            print(result.summary, flush=True)
+        broken += bool(result.violation)
+    took = clock.monotonic() - began
+    print(f"{len(chosen)} seeds, {broken} broken, {took:.1f} s ({len(chosen) / took * 60:.0f} seeds a minute)")
+    if broken:
+        print("tandemq sim: replay one with --seed N --trace", file=sys.stderr)
+        raise typer.Exit(1)
+
+
+def _results(seeds: range, trace: bool, mutant: str) -> "list[SimulationResult] | map[SimulationResult]":
+    if not mutant:
+        return map(lambda seed: simulate(seed, trace=trace), seeds)
+    for known in MUTANTS:
+        if known.name == mutant:
+            with known.active():
+                return [simulate(seed, trace=trace) for seed in seeds]
+    raise ConfigError(f"--mutant {mutant}: known are {', '.join(known.name for known in MUTANTS)}")
