@@ -1,5 +1,8 @@
 """Upstream's Java client, unmodified, in two generations: what it can do with the real broker it can do with ours."""
 
+from collections.abc import Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
+
 import pytest
 from tests.peers import servers, stories
 from tests.peers.programs import JAVA_VERSIONS
@@ -24,6 +27,7 @@ STORIES = [
     "rebalance",
     "offsets-survive",
     "new-group-young-queue",
+    "first-message",
     "delay",
     "retry-dead-letter",
     "transaction",
@@ -34,10 +38,22 @@ STORIES = [
 ]
 
 
-@pytest.fixture(scope="module", params=[(v, side) for side in servers.sides() for v in JAVA_VERSIONS], ids="-".join)
-def told(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> stories.Told:
-    version, side = request.param
-    return stories.run(f"java-{version}", side, tmp_path_factory.mktemp("java"))
+PAIRS = [(version, side) for side in servers.sides() for version in JAVA_VERSIONS]
+
+
+@pytest.fixture(scope="module")
+def runs(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[tuple[str, str], Future[stories.Told]]]:
+    """Both generations at once, each with servers of its own: they mostly wait for their timers."""
+    with ThreadPoolExecutor(len(JAVA_VERSIONS)) as pool:
+        yield {
+            (version, side): pool.submit(stories.run, f"java-{version}", side, tmp_path_factory.mktemp("java"))
+            for version, side in PAIRS
+        }
+
+
+@pytest.fixture(scope="module", params=PAIRS, ids="-".join)
+def told(request: pytest.FixtureRequest, runs: dict[tuple[str, str], Future[stories.Told]]) -> stories.Told:
+    return runs[request.param].result()
 
 
 @pytest.mark.parametrize("story", STORIES)
