@@ -34,6 +34,7 @@ from tandemq.broker.handlers.send import SendHandlers
 from tandemq.broker.handlers.send_back import SendBackHandlers
 from tandemq.broker.handlers.topics import TopicHandlers
 from tandemq.broker.handlers.transactions import TransactionHandlers
+from tandemq.broker.idempotent_sends import IdempotentSends
 from tandemq.broker.live_config import LiveConfig
 from tandemq.broker.locks import QueueLocks
 from tandemq.broker.members import Members
@@ -158,6 +159,7 @@ class Broker:
         self._is_started = True
         if self.is_master and self.writer.refusal is None:
             self._start_master_services()
+        self.idempotence.start()
         self.registration.start()
         self._start_housekeeping()
         # What recovery left to dispatch becomes readable in the first turns of the loop.
@@ -264,6 +266,7 @@ class Broker:
         self.pulls = PullHandlers(store, topics, groups, offsets, members, live, clock, self._loop, stats)
         self.sends = SendHandlers(topics, groups, self.writer, self.locks, live, clock, self.store_host, stats)
         self.sends.timers_waiting = lambda: self.timers.waiting
+        self.idempotence = self.sends.idempotence = IdempotentSends(store, self.root / "config")
         self.clients = ClientHandlers(topics, groups, members, live, clock)
         families: tuple[HasHandlers, ...] = (
             self.pulls,
@@ -343,6 +346,7 @@ class Broker:
         await asyncio.gather(*self._tasks, return_exceptions=True)
         self._tasks.clear()
         await self._stop_master_services()
+        await self.idempotence.stop()
         if self.writer.refusal is None:
             self.writer.refusal = WriteRefused("the broker is stopping, send to another")
         await self.writer.drained(DRAIN_SECONDS_MAX)
@@ -390,11 +394,13 @@ class Broker:
 
     def _start_master_services(self) -> None:
         """What only the writer of the group does: deliver delayed messages, settle transactions."""
+        self.idempotence.begin_writing()
         self.delay.start()
         self.timers.start()
         self.transactions.start()
 
     async def _stop_master_services(self) -> None:
+        self.idempotence.end_writing()
         await self.delay.stop()
         await self.timers.stop()
         await self.transactions.stop()

@@ -36,7 +36,8 @@ SNAPSHOT_VERSION = 1
 
 _KEY = re.compile(rb"UNIQ_KEY\x01TQ!([0-9a-f]{20})([0-9a-f]{16})\x02")
 _CLAIM = re.compile(r"([0-9a-f]{20}):([0-9a-f]{1,16}):([0-9]{1,6})")
-_WINDOW = 32 * 1024 * 1024
+_WINDOW = 1024 * 1024
+"""Scanned in one go: about half a millisecond of the loop."""
 
 
 class Claim(NamedTuple):
@@ -165,6 +166,18 @@ class Idempotence:
         while len(self._settled) > self._producers_max:
             self._settled.popitem(last=False)
 
+    def settle(self, dispatched: int) -> None:
+        """On a master that is ready nothing needs to be scanned: every checked append since the horizon is in
+        `recent`.
+        """
+        if not self.is_ready or dispatched <= self.scanned:
+            return
+        for producer, known in self._recent.items():
+            if known.end <= dispatched:
+                self._settle(producer, known.sequence, known.end)
+        self.scanned = dispatched
+        self._forget_settled()
+
     def _forget_settled(self) -> None:
         """What the scan has passed is no longer recent."""
         passed = [producer for producer, known in self._recent.items() if known.end <= self.scanned]
@@ -181,7 +194,7 @@ class Idempotence:
 
     def begin_writing(self, end: int) -> None:
         """This node becomes the master of a log that ends at `end`."""
-        self._recent.clear()
+        self.cut(end)
         self.horizon = end
 
     # -- snapshot -----------------------------------------------------------------------------------------------------

@@ -53,6 +53,7 @@ def runtime_info(stats: BrokerStats, facts: RuntimeFacts) -> dict[str, str]:
         "brokerActive": "true" if facts.is_active else "false",
         "brokerVersion": str(VERSION),
         "brokerVersionDesc": VERSION_TEXT,
+        "tandemqIdempotentSends": "true",
         "commitLogDirCapacity": f"Total : {_size(facts.disk_total)}, Free : {_size(facts.disk_free)}.",
         "commitLogDiskRatio": f"{facts.disk_used_ratio:.4f}",
         "commitLogMaxOffset": str(facts.appended),

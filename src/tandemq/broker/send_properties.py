@@ -6,7 +6,6 @@ map; `is_special` finds the few that need the long way, also those whose text me
 """
 
 from tandemq.model.message import (
-    ACK_COPIES,
     CLUSTER,
     DELAY,
     MSG_REGION,
@@ -19,11 +18,12 @@ POP_CK = "POP_CK"
 _UNIQUE = UNIQUE_KEY + "\x01"
 _DELAY = DELAY + "\x01"
 _TRANSACTION = TRANSACTION_PREPARED_FLAG + "\x01"
-_COPIES = ACK_COPIES + "\x01"
 _CLUSTER = CLUSTER + "\x01"
 _REGION = MSG_REGION + "\x01"
 _TRACE = TRACE_ON + "\x01"
 _POP = POP_CK + "\x01"
+_OURS = "__TQ_"
+"""Ours all begin so: copies, idempotent sends."""
 
 
 def is_special(text: str) -> bool:
@@ -33,7 +33,7 @@ def is_special(text: str) -> bool:
         or _TRANSACTION in text
         or _CLUSTER in text
         or "TIMER_DEL" in text
-        or _COPIES in text
+        or _OURS in text
         or _REGION in text
         or _TRACE in text
         or _POP in text

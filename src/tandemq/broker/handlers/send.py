@@ -16,6 +16,8 @@ from collections.abc import Callable
 import msgspec
 
 from tandemq.broker.groups import GroupTable
+from tandemq.broker.idempotence import IDEMPOTENT, Verdict
+from tandemq.broker.idempotent_sends import IdempotentSends
 from tandemq.broker.live_config import LiveConfig
 from tandemq.broker.locks import QueueLocks
 from tandemq.broker.replies import STATUS_CODES
@@ -35,6 +37,7 @@ from tandemq.codec.record import PROPERTIES_MAX, TOPIC_V1_MAX, split_batch
 from tandemq.codec.send_header import SendHeader
 from tandemq.errors import ReplyError
 from tandemq.model.message import (
+    ACK_COPIES,
     CLUSTER,
     COMPRESSED,
     COMPRESSION_MASK,
@@ -118,6 +121,8 @@ class SendHandlers:
         """Topics in the name servers' ORDER_TOPIC_CONFIG: not sent to while the broker is not writable."""
         self.timers_waiting: Callable[[], int] = lambda: 0
         """How many timer messages wait: they are held in memory, so there is a limit."""
+        self.idempotence: IdempotentSends | None = None
+        """Recognises repeated sends of producers that ask for it."""
         self.refresh()
 
     def refresh(self) -> None:
@@ -299,6 +304,11 @@ class SendHandlers:
             TRACE_ON: self._fixed_ext[TRACE_ON],
         }
         level = self._writer.level_of(self._topics.get(send.topic), properties)
+        judged = self.idempotence.judge(send.properties, 1) if self.idempotence is not None else None
+        properties.pop(IDEMPOTENT, None)
+        if judged is not None and judged[1].skip and judged[1].known is not None:
+            self._repeated(connection, opaque, flag, queue_id, level, judged[1])
+            return
         delay = envelope.delay_level(properties)
         is_half = properties.get(TRANSACTION_PREPARED_FLAG, "").lower() == "true"
         if is_half and not (send.reconsumeTimes > 0 and delay > 0):
@@ -334,6 +344,8 @@ class SendHandlers:
             level=level,
         )
         target.flow.add(1, appended.size)
+        if judged is not None and self.idempotence is not None:
+            self.idempotence.table.appended(judged[0], appended.physical_offset + appended.size)
         reply = self._replier(
             connection, opaque, flag, self._message_id(appended.physical_offset), queue_id, appended.queue_offset, key
         )
@@ -400,6 +412,16 @@ class SendHandlers:
         for _, _, properties in elements:
             if len(properties) > PROPERTIES_MAX:
                 raise _bad_properties(len(properties))
+        wished = decode_properties(send.properties.encode())
+        level = target.level
+        if ACK_COPIES in wished:
+            level = self._writer.level_of(self._topics.get(send.topic), wished)
+        judged = self.idempotence.judge(send.properties, len(elements)) if self.idempotence is not None else None
+        if judged is not None:
+            elements = elements[judged[1].skip :]
+            if not elements:
+                self._repeated(connection, opaque, flag, queue_id, level, judged[1])
+                return
         self._writer.check_room()
         appended = self._writer.append_batch(
             send.topic,
@@ -411,12 +433,21 @@ class SendHandlers:
             elements,
         )
         target.flow.add(len(appended), sum(one.size for one in appended))
+        if judged is not None and self.idempotence is not None:
+            self.idempotence.table.appended(judged[0], appended[-1].physical_offset + appended[-1].size)
         ids = ",".join(self._message_id(one.physical_offset) for one in appended)
         key = unique_key(send.properties) or self._ids.next()
         end = appended[-1].physical_offset + appended[-1].size
         reply = self._replier(connection, opaque, flag, ids, queue_id, appended[0].queue_offset, key)
-        wait = decode_properties(send.properties.encode()).get(WAIT) != "false"
-        self._writer.when_acknowledged(end, target.level, reply, wait=wait)
+        self._writer.when_acknowledged(end, level, reply, wait=wished.get(WAIT) != "false")
+
+    def _repeated(
+        self, connection: Connection, opaque: int, flag: int, queue_id: int, level: AckLevel | None, verdict: Verdict
+    ) -> None:
+        """Everything of this send is stored already: the answer waits for the copies of those records."""
+        assert verdict.known is not None
+        reply = self._replier(connection, opaque, flag, "", queue_id, -1, "")
+        self._writer.when_acknowledged(verdict.known.end, level, reply)
 
     # answers that come later ----------------------------------------------------------------------------------------
 
