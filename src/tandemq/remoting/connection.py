@@ -203,12 +203,12 @@ class Connection(asyncio.Protocol):
             self._transport.resume_reading()
 
     def _process(self, frames: list[Frame]) -> None:
-        dispatch = self._dispatch
+        dispatch, high = self._dispatch, self.config.write_buffer_high
         self._batching = True
         try:
             for index, frame in enumerate(frames):
                 dispatch(self, frame)
-                if self._out_size > self.config.write_buffer_high:
+                if self._out_size > high:
                     self._flush()
                     if not self.is_writable:
                         self._backlog.extend(frames[index + 1 :])
