@@ -178,7 +178,7 @@ def test_only_tunables_change_at_run_time(tmp_path: Path) -> None:
         assert (server.handlers.config.order_message_enable, server.handlers.config.broker_timeout_ms) == (True, 5000)
         for body in (
             b"kvConfigPath=/tmp/evil",
-            b"configStorePath=/root/.ssh/authorized_keys\nproductEnvName=test\\nkey",
+            b"configStorePath=/etc/cron.d/evil\nproductEnvName=test\\nkey",
             b"configStorePathName=x",
             b"rocketmqHome=/tmp",
             b"orderMessageEnable=false\nkvConfigPath=/tmp/evil",
