@@ -9,6 +9,7 @@ A record's head, which holds its size, is written after everything else: a proce
 leaves zeros where the next record's size would be.
 """
 
+from collections.abc import Iterable, Sequence
 from struct import Struct
 from zlib import crc32
 
@@ -185,6 +186,21 @@ class CommitLog:
         if at + size > self.chain.segment_size:
             raise OffsetOutOfRange(physical_offset + size, base, base + self.chain.segment_size)
         return self.chain.segment(base).view[at : at + size]
+
+    def slices(self, runs: Iterable[Sequence[int]]) -> list[memoryview]:
+        """Several [start, stop) without a copy, each within one segment: what a pull found."""
+        chain, first, end = self.chain, self.first_offset, self.appended
+        segment_size = chain.segment_size
+        base, view = -segment_size, memoryview(b"")
+        found = []
+        for start, stop in runs:
+            if not base <= start < base + segment_size:
+                base = chain.base_of(start)
+                view = chain.segment(base).view
+            if not first <= start <= stop <= end or stop - base > segment_size:
+                raise OffsetOutOfRange(start, first, end)
+            found.append(view[start - base : stop - base])
+        return found
 
     def record(self, physical_offset: int, limit: int) -> memoryview:
         """One whole record that ends at or before `limit`."""

@@ -86,6 +86,8 @@ class GetResult(NamedTuple):
     count: int  # type: ignore[assignment]  # the name is the contract; tuple.count is not missed
     last_physical_offset: int
     """End of the last record looked at, for the advice to read from a slave; 0 if none."""
+    first_physical_offset: int = 0
+    """Start of the first record returned: with the end, which part of the log the answer takes; 0 if none."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -711,10 +713,10 @@ class MessageStore:
             position += 1
         if position == queue_offset:
             return GetResult(GetStatus.OFFSET_FOUND_NULL, [], queue_offset + 1, lowest, highest, 0, 0)
-        slices = [self.log.slice(start, stop - start) for start, stop in runs]
+        slices = self.log.slices(runs)
         if count:
             status = GetStatus.FOUND
-        return GetResult(status, slices, position, lowest, highest, count, last_end)
+        return GetResult(status, slices, position, lowest, highest, count, last_end, runs[0][0] if runs else 0)
 
     def search_by_time(self, topic: str, queue_id: int, timestamp_ms: int, upper: bool = False) -> int:
         """The first queue offset stored at or after a time; with `upper`, the last stored at or before it."""
