@@ -74,11 +74,12 @@ def test_large_bodies_are_compressed_when_asked(method: str) -> None:
     given = options(compression=method, compressOver="100")
     batch = pa.RecordBatch.from_pydict({"body": [b"x" * 5000] * 3})
     ((_, rows),) = Encoder(given, checked_columns(batch.schema, given)).by_topic(batch)
-    assert [decompress(body, rows.sys_flag) for body in rows.bodies.to_pylist()] == [b"x" * 5000] * 3
+    assert [decompress(body, int(rows.sys_flags[0])) for body in rows.bodies.to_pylist()] == [b"x" * 5000] * 3
+    assert rows.alone.all()
     assert len(rows.bodies[0].as_py()) < 500
     small = pa.RecordBatch.from_pydict({"body": [b"x"]})
     ((_, rows),) = Encoder(given, checked_columns(small.schema, given)).by_topic(small)
-    assert (rows.sys_flag, rows.bodies.to_pylist()) == (0, [b"x"])
+    assert (rows.sys_flags.tolist(), rows.alone.tolist(), rows.bodies.to_pylist()) == ([0], [False], [b"x"])
 
 
 @pytest.mark.parametrize(

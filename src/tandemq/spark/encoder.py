@@ -1,10 +1,8 @@
 """Rows to batch sends: Arrow columns in, the bytes of batch elements out, without a Python object per message.
 
-An element is totalSize 4 | magic 4 | CRC 4 | flag 4 | bodyLen 4 + body | propertiesLen 2 + properties; all
-elements of a
-RecordBatch come out of one join in one buffer, cut into sends afterwards. Delayed messages can't be in a batch
-(RocketMQ
-refuses them) and are sent one by one.
+An element is totalSize 4 | magic 4 | CRC 4 | flag 4 | bodyLen 4 + body | propertiesLen 2 + properties; all elements of
+a RecordBatch come out of one join in one buffer, cut into sends afterwards. Delayed messages can't be in a batch
+(RocketMQ refuses them) and compressed ones not either (sysFlag speaks for the whole batch): they are sent one by one.
 """
 
 from collections.abc import Iterator
@@ -88,9 +86,10 @@ class Rows:
     properties: pa.Array
     """BinaryArray: the properties text without UNIQ_KEY."""
     flags: npt.NDArray[np.int32]
-    sys_flag: int
-    delayed: npt.NDArray[np.int32] | None
-    """Delay level per row; None if no row has one."""
+    sys_flags: npt.NDArray[np.int32]
+    """How each body is compressed; 0 if it is not."""
+    alone: npt.NDArray[np.bool_]
+    """Rows that must be a send of their own."""
     queue_ids: npt.NDArray[np.int32] | None
     sharding: pa.Array | None
 
@@ -104,8 +103,8 @@ class Rows:
             self.bodies.take(at),
             self.properties.take(at),
             self.flags[index],
-            self.sys_flag,
-            None if self.delayed is None else self.delayed[index],
+            self.sys_flags[index],
+            self.alone[index],
             None if self.queue_ids is None else self.queue_ids[index],
             None if self.sharding is None else self.sharding.take(at),
         )
@@ -141,7 +140,7 @@ class Encoder:
             raise ConfigError("column `body` is null in a row; a message needs a body (it may be empty)")
         if not pa.types.is_binary(bodies.type):
             bodies = bodies.cast(pa.binary())
-        bodies, sys_flag = self._compressed(bodies)
+        bodies, sys_flags = self._compressed(bodies)
         flags = self._column(batch, "flag")
         delays = self._column(batch, "delay_level")
         queues = self._column(batch, "queue_id")
@@ -150,21 +149,26 @@ class Encoder:
             bodies,
             self._properties(batch, delayed),
             np.zeros(len(batch), dtype=np.int32) if flags is None else np.asarray(pc.fill_null(flags, 0)),
-            sys_flag,
-            delayed if delayed is not None and delayed.any() else None,
+            sys_flags,
+            (sys_flags != 0) if delayed is None else (sys_flags != 0) | (delayed > 0),
             None if queues is None else np.asarray(pc.fill_null(queues, -1)),
             self._column(batch, "sharding_key"),
         )
 
-    def _compressed(self, bodies: pa.Array) -> tuple[pa.Array, int]:
-        """sysFlag belongs to a whole batch send, so either all bodies of a RecordBatch are compressed or none."""
+    def _compressed(self, bodies: pa.Array) -> tuple[pa.Array, npt.NDArray[np.int32]]:
+        """The bodies with the large ones compressed, and the flag bits that say so."""
+        flags = np.zeros(len(bodies), dtype=np.int32)
         method = {
             Compression.ZLIB: COMPRESSION_ZLIB, Compression.LZ4: COMPRESSION_LZ4, Compression.ZSTD: COMPRESSION_ZSTD,
         }.get(self._options.compression)  # fmt: skip
-        if method is None or not len(bodies) or pc.mean(pc.binary_length(bodies)).as_py() < self._options.compress_over:
-            return bodies, 0
-        packed = [compress(body.as_py(), method)[0] for body in bodies]
-        return pa.array(packed, type=pa.binary()), COMPRESSED | method
+        if method is None:
+            return bodies, flags
+        large = np.asarray(pc.binary_length(bodies)) >= max(1, self._options.compress_over)
+        if not large.any():
+            return bodies, flags
+        packed = [compress(b.as_py(), method)[0] if big else b.as_py() for b, big in zip(bodies, large, strict=True)]
+        flags[large] = COMPRESSED | method
+        return pa.array(packed, type=pa.binary()), flags
 
     def _properties(self, batch: pa.RecordBatch, delayed: npt.NDArray[np.int32] | None) -> pa.Array:
         parts = []

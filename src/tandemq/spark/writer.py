@@ -14,7 +14,7 @@ import numpy.typing as npt
 import pyarrow as pa
 from pyspark.sql.datasource import DataSourceArrowWriter, DataSourceStreamArrowWriter, WriterCommitMessage
 
-from tandemq.model.message import java_hash
+from tandemq.model.message import ACK_COPIES, java_hash
 from tandemq.model.topic import QueueRef
 from tandemq.spark.encoder import Encoder, Rows, checked_columns, cuts, elements, keyed
 from tandemq.spark.idempotent_key import PREFIX, producer_id, sequence
@@ -61,6 +61,7 @@ class TaskWriter:
         self._rows_of: dict[QueueRef, int] = {}
         self._producers: dict[QueueRef, str] = {}
         self._turn: dict[str, int] = {}
+        self._copies = f"{ACK_COPIES}\x01{options.copies}\x02" if options.copies else ""
 
     def write(self, batch: pa.RecordBatch) -> None:
         for topic, rows in self._encoder.by_topic(batch):
@@ -101,14 +102,13 @@ class TaskWriter:
         return np.asarray(chosen, dtype=np.int64)
 
     def _send(self, queue: QueueRef, rows: Rows) -> None:
-        delayed = rows.delayed
-        if delayed is None or not delayed.any():
+        if not rows.alone.any():
             self._send_batches(queue, rows)
             return
-        # Order within the queue is the data's: runs of plain rows as batches, each delayed one by itself.
-        edges = np.flatnonzero(np.diff((delayed > 0).astype(np.int8))) + 1
+        # Order within the queue is the data's: runs of ordinary rows as batches, the others one by one.
+        edges = np.flatnonzero(np.diff(rows.alone.astype(np.int8))) + 1
         for part in np.split(np.arange(len(rows)), edges):
-            if delayed[part[0]] > 0:
+            if rows.alone[part[0]]:
                 for row in part:
                     self._send_single(queue, rows.taken(np.array([row])))
             else:
@@ -139,15 +139,15 @@ class TaskWriter:
                     queue,
                     bytes(data[starts[start] : starts[stop]]),
                     stop - start,
-                    rows.sys_flag,
-                    WAIT_STORED + self._checked(producer, first + start, stop - start),
+                    0,
+                    self._copies + WAIT_STORED + self._checked(producer, first + start, stop - start),
                 )
             )
 
     def _send_single(self, queue: QueueRef, rows: Rows) -> None:
         properties, producer, first = self._keyed(queue, rows)
         text = properties[0].as_py().decode("utf-8", "replace") + WAIT_STORED + self._checked(producer, first, 1)
-        self._sender.send(Outgoing(queue, rows.bodies[0].as_py(), 1, rows.sys_flag, text, single=True))
+        self._sender.send(Outgoing(queue, rows.bodies[0].as_py(), 1, int(rows.sys_flags[0]), text, single=True))
 
 
 class _Writing:
