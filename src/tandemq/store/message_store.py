@@ -690,7 +690,8 @@ class MessageStore:
         status, correct = _range_problem(queue_offset, lowest, highest)
         if status is not None:
             return GetResult(status, [], correct, lowest, highest, 0, 0)
-        raw = queue.entries(queue_offset, max(scan_max, max_count))
+        # Without a filter no more entries are read than messages are wanted.
+        raw = queue.entries(queue_offset, max_count if match is None else max(scan_max, max_count))
         runs: list[list[int]] = []
         """[start, stop) in the log of neighbouring records"""
         count = total = last_end = 0
