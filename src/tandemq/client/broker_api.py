@@ -11,7 +11,6 @@ from tandemq.codec import bodies, fastjson
 from tandemq.codec.codes import RequestCode, ResponseCode
 from tandemq.codec.command import Command
 from tandemq.codec.heartbeat import Subscription, consumer_ids_of, subscription_json
-from tandemq.errors import ReplyError
 from tandemq.model.topic import QueueRef
 
 Invoke = Callable[..., Awaitable[Command]]
@@ -220,11 +219,6 @@ def _queue_fields(queue: QueueRef) -> dict[str, str]:
 
 def _lock_body(group: str, client_id: str, queues: Iterable[QueueRef]) -> bytes:
     return fastjson.dumps(bodies.lock_request_json(group, client_id, queues))
-
-
-def unsupported(error: ReplyError) -> bool:
-    """Whether a broker refused only because it does not know the request."""
-    return error.code == ResponseCode.REQUEST_CODE_NOT_SUPPORTED
 
 
 def by_broker(queues: Sequence[QueueRef]) -> dict[str, list[QueueRef]]:

@@ -65,7 +65,6 @@ class QueueFetcher:
     async def run(self) -> None:
         state = self._state
         while not state.dropped:
-            state.last_pull = self._session.clock.monotonic()
             if not self._may_pull():
                 await self._wait_for_wake()
                 continue

@@ -54,8 +54,3 @@ class UniqueKeys:
         start = datetime(now.year, now.month, 1, tzinfo=UTC)
         self._month_start = int(start.timestamp()) * 1000
         self._month_end = self._month_start + MONTH_MS
-
-
-def is_unique_key(text: str) -> bool:
-    """Whether an id has the shape of a UNIQ_KEY or an IPv4 offset id; the two can't be told apart by shape."""
-    return len(text) in (32, 40, 56) and all(c in "0123456789ABCDEFabcdef" for c in text)

@@ -1,5 +1,6 @@
 """What users of the client hold in their hands: send results and received messages."""
 
+import logging
 from collections.abc import Iterator
 from dataclasses import dataclass
 from enum import Enum
@@ -8,8 +9,10 @@ from tandemq.codec.compression import decompress
 from tandemq.codec.record import parse_record, walk
 from tandemq.errors import CorruptRecord
 from tandemq.model import message as properties_of
-from tandemq.model.message import StoredMessage, offset_message_id
+from tandemq.model.message import COMPRESSED, StoredMessage, offset_message_id
 from tandemq.model.topic import QueueRef
+
+log = logging.getLogger("tandemq.client")
 
 
 class SendStatus(Enum):
@@ -49,7 +52,7 @@ class ReceivedMessage:
         self.broker_name = broker_name
         self.properties = stored.properties
         self.topic = stored.properties.get(properties_of.RETRY_TOPIC) or stored.topic
-        self.body = decompress(stored.body, stored.sys_flag)
+        self.body = _plain_body(stored)
         self.reconsume_times = stored.reconsume_times
         """Earlier deliveries that failed; an ordered consumer counts on while it tries again."""
 
@@ -94,6 +97,17 @@ class ReceivedMessage:
     def __repr__(self) -> str:
         where = f"{self.topic}/{self.broker_name}/{self.queue_id}@{self.queue_offset}"
         return f"<ReceivedMessage {where} {len(self.body)} bytes>"
+
+
+def _plain_body(stored: StoredMessage) -> bytes:
+    """Decompressed; as stored if that can't be done, because a message nobody can skip would block its queue."""
+    if not stored.sys_flag & COMPRESSED:
+        return stored.body
+    try:
+        return decompress(stored.body, stored.sys_flag)
+    except CorruptRecord as error:
+        log.error("message %s is given as it is stored: %s", stored.message_id, error)
+        return stored.body
 
 
 def decode_messages(body: bytes | memoryview, broker_name: str) -> Iterator[ReceivedMessage]:

@@ -10,8 +10,6 @@ from dataclasses import dataclass, field
 
 from tandemq.client.message import ReceivedMessage
 
-PULL_EXPIRED_S = 120.0
-"""A queue whose pull loop showed no life for this long is given up and taken anew by the next rebalance."""
 LOCK_LIFE_S = 30.0
 """How long a queue lock is trusted without renewal; brokers keep it for 60 s."""
 
@@ -26,7 +24,6 @@ class ProcessQueue:
     """Set once, when the queue is lost: whoever holds a reference stops touching offsets."""
     paused: bool = False
     suggested_broker_id: int = 0
-    last_pull: float = 0.0
     locked_at: float | None = None
     """Monotonic time of the last granted lock (ordered consumers)."""
     _cached: "OrderedDict[int, ReceivedMessage]" = field(default_factory=OrderedDict)
@@ -111,6 +108,3 @@ class ProcessQueue:
 
     def locked(self, now: float) -> bool:
         return self.locked_at is not None and now - self.locked_at < LOCK_LIFE_S
-
-    def expired(self, now: float) -> bool:
-        return now - self.last_pull > PULL_EXPIRED_S

@@ -97,6 +97,8 @@ class Producer:
         """Waits for what is in flight (it has a deadline), tells the brokers, closes."""
         self._closed = True
         await self.flush()
+        if self._requester is not None:
+            self.session.off_push(self._requester)
         await self.session.leave(self)
         if self._owns_session:
             await self.session.close()

@@ -133,6 +133,8 @@ class PullConsumer:
         await self._persist(held)
         for queue in held:
             self._held.pop(queue).stop()
+        if self._rebalancer is not None:
+            self._rebalancer.close()
         await self.session.leave(self)
         if self._owns_session:
             await self.session.close()
@@ -176,7 +178,7 @@ class PullConsumer:
         return True
 
     def _begin(self, queue: QueueRef, offset: int) -> None:
-        state = ProcessQueue(next_offset=offset, last_pull=self.session.clock.monotonic())
+        state = ProcessQueue(next_offset=offset)
         fetched = _Fetched(state)
 
         def deliver(messages: list[ReceivedMessage]) -> None:

@@ -98,7 +98,7 @@ class PushConsumer:
         self._busy = 0
         """Workers that have messages in hand."""
         self._finished = asyncio.Event()
-        PushRequests(self)
+        self._requests = PushRequests(self)
 
     def _offset_store(self) -> OffsetStore:
         if self.model is MessageModel.CLUSTERING:
@@ -137,11 +137,11 @@ class PushConsumer:
             self.session.heartbeat_soon()
             self._rebalancer.soon()
 
-    def unsubscribe(self, topic: str) -> None:
-        """Gives the topic's queues back at the next round of rebalancing."""
+    async def unsubscribe(self, topic: str) -> None:
+        """Gives the topic's queues back, with what was consumed of them committed."""
         self._subscriptions.pop(topic, None)
         for queue in self._held_of(topic):
-            self._drop(queue)
+            await self._give_up(queue)
         if self._started:
             self.session.heartbeat_soon()
 
@@ -184,6 +184,8 @@ class PushConsumer:
             self._drop(queue)
         if self.ordered and self.model is MessageModel.CLUSTERING:
             await self._locks.release(held)
+        self._rebalancer.close()
+        self.session.off_push(self._requests)
         await self.session.leave(self)
         self._caller.close()
         self._offsets.close()
@@ -257,7 +259,7 @@ class PushConsumer:
 
     def _begin(self, queue: QueueRef, offset: int) -> None:
         now = self.session.clock.monotonic()
-        state = ProcessQueue(next_offset=offset, last_pull=now)
+        state = ProcessQueue(next_offset=offset)
         state.locked_at = now if self.ordered else None
         assigned = Assigned(state)
         assigned.fetcher = QueueFetcher(

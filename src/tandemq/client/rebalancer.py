@@ -43,7 +43,16 @@ class Rebalancer:
         self._apply = apply
         self._wanted = asyncio.Event()
         session.on_push(RequestCode.NOTIFY_CONSUMER_IDS_CHANGED, self._notified)
-        session.on_routes_changed.append(lambda _: self.soon())
+        session.on_routes_changed.append(self._route_changed)
+
+    def close(self) -> None:
+        """Stops listening to the session; `run` is cancelled by its owner."""
+        self._session.off_push(self)
+        self._session.forget_listener(self._route_changed)
+
+    def _route_changed(self, topic: str) -> None:
+        if topic in self._topics():
+            self.soon()
 
     def soon(self) -> None:
         self._wanted.set()

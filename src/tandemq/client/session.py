@@ -157,8 +157,13 @@ class Session:
         task = self._asking.get(topic)
         if task is None:
             task = self._asking[topic] = asyncio.create_task(self._ask_route(topic))
-            task.add_done_callback(lambda _: self._asking.pop(topic, None))
+            task.add_done_callback(lambda done: self._asked(topic, done))
         return await asyncio.shield(task)
+
+    def _asked(self, topic: str, done: "asyncio.Task[TopicRoute]") -> None:
+        self._asking.pop(topic, None)
+        if not done.cancelled():
+            done.exception()  # seen, even if nobody waits any more
 
     async def publish_queues(self, topic: str) -> tuple[QueueRef, ...]:
         """Where to send. A topic that does not exist yet is routed as TBW102, if brokers create topics on their own."""
@@ -166,12 +171,16 @@ class Session:
             await self._publish_route(topic)
         queues = self.routes.publish(topic)
         if not queues:
+            # Perhaps a new master registered since we asked.
+            await self._publish_route(topic, refresh=True)
+            queues = self.routes.publish(topic)
+        if not queues:
             raise NoRoute(f"topic {topic!r} has no writable queue: no broker of it has a master, or its perm forbids")
         return queues
 
-    async def _publish_route(self, topic: str) -> TopicRoute:
+    async def _publish_route(self, topic: str, *, refresh: bool = False) -> TopicRoute:
         try:
-            return await self.route(topic)
+            return await self.route(topic, refresh=refresh)
         except NoRoute as missing:
             try:
                 template = await self.route(AUTO_CREATE_TOPIC)
@@ -255,6 +264,10 @@ class Session:
             raise ValueError(f"group {member.group!r} is in this session already: use another session or group")
         self._members.append(member)
 
+    def forget_listener(self, listener: Callable[[str], None]) -> None:
+        if listener in self.on_routes_changed:
+            self.on_routes_changed.remove(listener)
+
     async def leave(self, member: Member) -> None:
         """Tells every broker, so that the rest of the group takes over at once."""
         if member not in self._members:
@@ -310,6 +323,11 @@ class Session:
             self._pushed[code] = []
             self.remoting.handlers[code] = lambda connection, command: self._dispatch(code, connection, command)
         self._pushed[code].append(handler)
+
+    def off_push(self, owner: object) -> None:
+        """Forgets the handlers that are methods of `owner`, when it leaves a session that stays."""
+        for handlers in self._pushed.values():
+            handlers[:] = [handler for handler in handlers if getattr(handler, "__self__", None) is not owner]
 
     def _dispatch(self, code: int, connection: Any, command: Command) -> Any:
         for handler in self._pushed[code]:

@@ -154,6 +154,7 @@ class TransactionProducer(Producer):
             task.cancel()
         await asyncio.gather(*self._checks, return_exceptions=True)
         await super().close()
+        self.session.off_push(self)
 
 
 async def _outcome(ask: Callable[[Any], Any], message: Any) -> tuple[TransactionState, Exception | None]:
