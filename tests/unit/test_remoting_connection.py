@@ -10,7 +10,7 @@ from tandemq.codec.command import Command, decode_command, encode_request, encod
 from tandemq.codec.frame import FrameReader
 from tandemq.errors import ConnectionLost, RemotingError, ReplyError, RequestTimeout
 from tandemq.remoting.config import RemotingConfig
-from tandemq.remoting.connection import Connection, split_address
+from tandemq.remoting.connection import Budget, Connection, split_address
 from tandemq.remoting.dispatch import Dispatcher
 
 
@@ -68,9 +68,11 @@ class FakeTransport:
         return [decode_command(frame) for frame in FrameReader().feed(b"".join(self.writes))]
 
 
-def connect(dispatcher: Dispatcher, config: RemotingConfig | None = None) -> tuple[Connection, FakeTransport]:
+def connect(
+    dispatcher: Dispatcher, config: RemotingConfig | None = None, **options: Any
+) -> tuple[Connection, FakeTransport]:
     transport = FakeTransport()
-    connection = Connection(config or RemotingConfig(), dispatcher)
+    connection = Connection(config or RemotingConfig(), dispatcher, **options)
     transport.connection = connection
     connection.connection_made(transport)  # type: ignore[arg-type]
     return connection, transport
@@ -193,6 +195,43 @@ def test_a_peer_that_does_not_read_is_not_read_from() -> None:
         await asyncio.sleep(0)
         assert [answer.opaque for answer in transport.answers()] == list(range(40))
         assert transport.reading
+
+    run(story)
+
+
+def test_a_client_goes_on_reading_while_its_requests_wait() -> None:
+    """Its server may have stopped reading until it reads: one of the two has to go on."""
+
+    async def story() -> None:
+        config = RemotingConfig(write_buffer_high=8192, write_buffer_low=4096)
+        connection, transport = connect(Dispatcher({}), config, serves=False)
+        transport.takes_all = False
+        waiting = [connection.start_invoke(Command(1, body=bytes(1000)), 5.0) for _ in range(20)]
+        await asyncio.sleep(0)
+        assert not connection.is_writable
+        assert transport.reading
+        connection.data_received(b"".join(encode_response(n, 0) for n in range(20)))
+        assert all([(await answer).code == 0 for answer in waiting])
+
+    run(story)
+
+
+def test_unfinished_frames_of_all_connections_share_a_budget() -> None:
+    async def story() -> None:
+        budget = Budget(1_000_000)
+        first, _ = connect(Dispatcher({}), budget=budget)
+        second, refused = connect(Dispatcher({}), budget=budget)
+        data = encode_request(Command(1, body=bytes(900_000)))
+        first.data_received(data[:600_000])
+        second.data_received(data[:100_000])
+        assert budget.used == 700_000
+        second.data_received(data[100_000:500_000])
+        assert refused.aborted
+        assert "no room" in second.close_reason
+        second.connection_lost(None)
+        assert budget.used == 600_000
+        first.data_received(data[600_000:])
+        assert budget.used == 0
 
     run(story)
 

@@ -180,6 +180,28 @@ def test_a_client_that_does_not_read_costs_a_bounded_buffer_and_is_cut(run: Runn
     run(story)
 
 
+def test_slow_readers_together_are_bounded(run: Runner) -> None:
+    """Each below its own limit, together above the server's: the worst goes, the others stay."""
+
+    def large(_: Connection, command: Command) -> bytes:
+        return encode_response(command.opaque, 0, None, None, bytes(8_000_000))
+
+    async def story() -> None:
+        async with RemotingServer(config(write_buffer_total_max=20_000_000), {1: large}) as server:
+            links = []
+            for _ in range(6):
+                _, writer = await asyncio.open_connection(HOST, server.port)
+                writer.write(encode_request(Command(1)))
+                links.append(writer)
+            await until(lambda: server.status().requests == 6)
+            await until(lambda: server.status().unsent_size <= 20_000_000)
+            assert server.status().connections >= 1
+            for writer in links:
+                writer.transport.abort()
+
+    run(story)
+
+
 def test_a_port_in_use_is_named(run: Runner) -> None:
     async def story() -> None:
         async with RemotingServer(config(), {}) as server:

@@ -137,7 +137,9 @@ class RemotingClient:
         loop = asyncio.get_running_loop()
 
         def factory() -> Connection:
-            return Connection(self.config, self._dispatcher, on_lost=lambda lost: self._lost(address, lost))
+            return Connection(
+                self.config, self._dispatcher, on_lost=lambda lost: self._lost(address, lost), serves=False
+            )
 
         seconds = self.config.connect_timeout_ms / 1000
         try:

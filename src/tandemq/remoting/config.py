@@ -79,6 +79,20 @@ class RemotingConfig:
         unit="bytes",
         minimum=1024 * 1024,
     )
+    write_buffer_total_max: int = setting(
+        "writeBufferTotalMax",
+        512 * 1024 * 1024,
+        "Unsent bytes of all slow readers together; beyond it the one that holds most is closed.",
+        unit="bytes",
+        minimum=1024 * 1024,
+    )
+    receive_buffer_total_max: int = setting(
+        "receiveBufferTotalMax",
+        512 * 1024 * 1024,
+        "Bytes that unfinished frames of all connections may hold; beyond it the connection that wants more is closed.",
+        unit="bytes",
+        minimum=16 * 1024 * 1024,
+    )
     write_stall_seconds_max: int = setting(
         "writeStallSecondsMax",
         60,

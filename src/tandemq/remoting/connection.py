@@ -25,6 +25,9 @@ Buffer = bytes | bytearray | memoryview
 Dispatch = Callable[["Connection", Frame], None]
 """Takes every frame of a connection; raises CodecError for one that must end it."""
 
+_SMALL = 64 * 1024
+"""Unfinished frames up to this size are not accounted for: the connection limit bounds them well enough."""
+
 _NO_CODES: frozenset[int] = frozenset()
 
 
@@ -38,6 +41,23 @@ class AnswerWaiter(Protocol):
     def set_exception(self, exception: Exception, /) -> None: ...
 
 
+class Budget:
+    """Bytes that may be held together by all who share it."""
+
+    __slots__ = ("limit", "used")
+
+    def __init__(self, limit: int) -> None:
+        self.limit = limit
+        self.used = 0
+
+    def change(self, size: int) -> bool:
+        """Takes (or, negative, gives back); False and nothing taken when it would be too much."""
+        if size > 0 and self.used + size > self.limit:
+            return False
+        self.used += size
+        return True
+
+
 class Connection(asyncio.Protocol):
     """Created per link by the server or the client. All methods belong to the loop's thread."""
 
@@ -45,17 +65,21 @@ class Connection(asyncio.Protocol):
         "__weakref__",
         "_backlog",
         "_batching",
+        "_budget",
         "_dispatch",
         "_expiry",
+        "_held",
         "_inflight",
         "_loop",
         "_now",
         "_on_lost",
         "_on_made",
+        "_on_stalled",
         "_out",
         "_out_has_views",
         "_out_size",
         "_reader",
+        "_serves",
         "_transport",
         "_writable_waiters",
         "bytes_in",
@@ -82,12 +106,22 @@ class Connection(asyncio.Protocol):
         *,
         on_made: Callable[["Connection"], None] | None = None,
         on_lost: Callable[["Connection"], None] | None = None,
+        on_stalled: Callable[["Connection"], None] | None = None,
+        budget: Budget | None = None,
+        serves: bool = True,
         excluded_codes: frozenset[int] = _NO_CODES,
     ) -> None:
         self.config = config
         self._dispatch = dispatch
         self._on_made = on_made
         self._on_lost = on_lost
+        self._on_stalled = on_stalled
+        self._budget = budget
+        """Shared by the connections of a server: bounds what unfinished frames hold."""
+        self._held = 0
+        self._serves = serves
+        """A server reads no requests from a peer that does not read its answers. A client must go on reading: its
+        server may be waiting for just that."""
         self.excluded_codes = excluded_codes
         """Request codes not served on the port this connection came in by."""
         self._loop = asyncio.get_running_loop()
@@ -143,10 +177,20 @@ class Connection(asyncio.Protocol):
         except CodecError as error:
             self.abort(str(error))
             return
+        held = self._reader.pending_size
+        if held > _SMALL or self._held:
+            self._hold(held if held > _SMALL else 0)
         if self._backlog:
             self._backlog.extend(frames)
         else:
             self._process(frames)
+
+    def _hold(self, size: int) -> None:
+        """Accounts for the start of a large frame whose rest has not come."""
+        if self._budget is not None and not self._budget.change(size - self._held):
+            self.abort(f"no room for more of its frame: unfinished ones hold {self._budget.used} bytes in all")
+            return
+        self._held = size
 
     def eof_received(self) -> bool:
         return False
@@ -165,6 +209,9 @@ class Connection(asyncio.Protocol):
                 writable.set_exception(ConnectionLost(f"{self.peer}: {reason}"))
         for task in self.tasks:
             task.cancel()
+        if self._budget is not None:
+            self._budget.change(-self._held)
+            self._held = 0
         self._writable_waiters.clear()
         self._backlog.clear()
         self._out.clear()
@@ -174,8 +221,10 @@ class Connection(asyncio.Protocol):
     def pause_writing(self) -> None:
         self.is_writable = False
         self.stalled_since = self._now()
-        if self._transport is not None and not self._transport.is_closing():
+        if self._serves and self._transport is not None and not self._transport.is_closing():
             self._transport.pause_reading()
+        if self._on_stalled is not None:
+            self._loop.call_soon(self._on_stalled, self)
 
     def resume_writing(self) -> None:
         self.is_writable = True
@@ -189,7 +238,7 @@ class Connection(asyncio.Protocol):
             frames = list(self._backlog)
             self._backlog.clear()
             self._loop.call_soon(self._continue, frames)
-        elif self._transport is not None and not self._transport.is_closing():
+        elif self._serves and self._transport is not None and not self._transport.is_closing():
             self._transport.resume_reading()
 
     def _continue(self, frames: list[Frame]) -> None:
@@ -210,7 +259,7 @@ class Connection(asyncio.Protocol):
                 dispatch(self, frame)
                 if self._out_size > high:
                     self._flush()
-                    if not self.is_writable:
+                    if not self.is_writable and self._serves:
                         self._backlog.extend(frames[index + 1 :])
                         break
         except CodecError as error:

@@ -10,7 +10,7 @@ from types import TracebackType
 
 from tandemq.errors import ConfigError
 from tandemq.remoting.config import RemotingConfig, TlsMode
-from tandemq.remoting.connection import Connection
+from tandemq.remoting.connection import Budget, Connection
 from tandemq.remoting.dispatch import (
     Authenticate,
     Dispatcher,
@@ -80,6 +80,7 @@ class RemotingServer:
         self._acceptors: set[asyncio.Task[None]] = set()
         self._listening_sockets: list[socket.socket] = []
         self._sweep: asyncio.TimerHandle | None = None
+        self._receiving = Budget(config.receive_buffer_total_max)
         self._stopping = False
         self._all_lost = asyncio.Event()
         self._refused = 0
@@ -107,7 +108,13 @@ class RemotingServer:
 
         def connection() -> Connection:
             return Connection(
-                self.config, self.dispatcher, on_made=self._made, on_lost=self._lost, excluded_codes=without
+                self.config,
+                self.dispatcher,
+                on_made=self._made,
+                on_lost=self._lost,
+                on_stalled=self._stalled,
+                budget=self._receiving,
+                excluded_codes=without,
             )
 
         host = self.config.bind_address or None
@@ -193,6 +200,17 @@ class RemotingServer:
         self._closed_bytes_out += connection.bytes_out
         if self._on_disconnect is not None:
             self._on_disconnect(connection)
+
+    def _stalled(self, _: Connection) -> None:
+        """A peer does not read its answers: watch it closely, and give up on the worst if they are too many."""
+        self._arm_sweep()
+        unsent = {c: c.unsent_size for c in self.connections if c.stalled_since is not None}
+        if sum(unsent.values()) > self.config.write_buffer_total_max:
+            worst = max(unsent, key=lambda connection: unsent[connection])
+            worst.abort(
+                f"{unsent[worst]} unsent bytes are the most of {sum(unsent.values())} that slow readers hold, "
+                f"writeBufferTotalMax is {self.config.write_buffer_total_max}"
+            )
 
     def _arm_sweep(self) -> None:
         """Wakes rarely: an eighth of the idle limit, or each second while a peer is stalled."""
