@@ -1,0 +1,47 @@
+"""`config/*.json` of a store: read tolerantly, replaced atomically, with the version before kept as `.bak`
+(ConfigManager).
+
+Upstream's files are fastjson's, integer keys without quotes; `codec.fastjson` reads and writes that.
+"""
+
+from pathlib import Path
+from typing import Any
+
+from tandemq.codec import fastjson
+from tandemq.errors import CodecError
+from tandemq.store.disk import Disk
+from tandemq.store.layout import CONFIG
+
+TOPICS = "topics.json"
+SUBSCRIPTION_GROUPS = "subscriptionGroup.json"
+CONSUMER_OFFSETS = "consumerOffset.json"
+DELAY_OFFSETS = "delayOffset.json"
+
+
+class ConfigFiles:
+    """The tables of one store by file name."""
+
+    def __init__(self, disk: Disk, root: Path) -> None:
+        self._disk = disk
+        self.directory = root / CONFIG
+
+    def load(self, name: str) -> Any | None:
+        """The file's value; the `.bak` one when the file is missing, empty or unreadable; None when both are."""
+        for path in (self.directory / name, self._backup(name)):
+            if self._disk.file_size(path):
+                try:
+                    return fastjson.loads(self._disk.read_file(path))
+                except CodecError:
+                    continue
+        return None
+
+    def save(self, name: str, value: Any) -> None:
+        """Durable on return: at every moment the file or its `.bak` is whole."""
+        self._disk.make_directory(self.directory)
+        path = self.directory / name
+        if self._disk.file_size(path):
+            self._disk.replace_file(self._backup(name), self._disk.read_file(path))
+        self._disk.replace_file(path, fastjson.dumps_pretty(value))
+
+    def _backup(self, name: str) -> Path:
+        return self.directory / f"{name}.bak"
