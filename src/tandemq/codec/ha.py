@@ -12,8 +12,12 @@ below 0x80 classic, 0xF4 extended.  Every frame, both directions:
     type        uint8    FrameType
     flags       uint8    1: somebody waits for these bytes to be on disk (DATA), else 0
     size        uint32   bytes after this header
-    checksum    uint32   CRC-32 of those bytes
+    checksum    uint32   CRC-32 of those bytes; of a bulk frame's log bytes only the first and the last 64 KiB
     header sum  uint32   CRC-32 of the twelve bytes above: a damaged size never makes us wait for gigabytes
+
+A data frame of more than 1 MiB is history on its way to a slave that catches up.  Summing all of it costs more than
+sending it (1.5 against 2 GB/s on the machine this was measured on); the ends show a stream out of step, the records' own
+checksums are there for the rest.  What a producer may wait for comes in smaller frames and is summed whole.
 
     DATA        epoch uint64, offset uint64, confirmed uint64, then log bytes; no bytes: heartbeat, news of `confirmed`
     ACK         epoch uint64, received uint64, durable uint64, applied uint64
@@ -146,6 +150,8 @@ CONTROL_SIZE_MAX: Final = 1 << 20
 DATA_SIZE_MAX: Final = 1 << 30
 HISTORY_MAX: Final = 4096
 NONCE_SIZE: Final = 16
+BULK_SIZE_MIN: Final = 1 << 20
+BULK_SUMMED: Final = 64 << 10
 _FLUSH: Final = 1
 
 
@@ -357,7 +363,11 @@ def encode_ack(epoch: int, received: int, durable: int, applied: int) -> bytes:
 def encode_data_header(epoch: int, offset: int, confirmed: int, data: bytes | memoryview, flush: bool = False) -> bytes:
     """What goes before `data`, log bytes from `offset`; the caller sends those itself, by sendfile if it can."""
     fixed = _DATA.pack(epoch, offset, confirmed)
-    return _header(FrameType.DATA, len(fixed) + len(data), crc32(data, crc32(fixed)), _FLUSH if flush else 0) + fixed
+    if len(data) > BULK_SIZE_MIN:
+        checksum = crc32(data[-BULK_SUMMED:], crc32(data[:BULK_SUMMED], crc32(fixed)))
+    else:
+        checksum = crc32(data, crc32(fixed))
+    return _header(FrameType.DATA, len(fixed) + len(data), checksum, _FLUSH if flush else 0) + fixed
 
 
 class FrameReader:
@@ -373,6 +383,7 @@ class FrameReader:
         """Log bytes of the current data frame that have not arrived."""
         self._sum = 0
         self._expected = 0
+        self._size = 0
 
     @property
     def sound(self) -> bool:
@@ -400,7 +411,12 @@ class FrameReader:
 
     def took(self, data: memoryview) -> bool:
         """Accounts for log bytes the shell received straight into the log; True when the frame is complete."""
-        self._sum = crc32(data, self._sum)
+        if self._size > BULK_SIZE_MIN:
+            start = self._size - self.missing
+            self._sum = crc32(data[: max(0, BULK_SUMMED - start)], self._sum)
+            self._sum = crc32(data[max(0, self._size - BULK_SUMMED - start) :], self._sum)
+        else:
+            self._sum = crc32(data, self._sum)
         self.missing -= len(data)
         return self.missing == 0
 
@@ -425,7 +441,7 @@ class FrameReader:
         self._sum, self._expected = crc32(payload), checksum
         if kind == FrameType.DATA:
             epoch, offset, confirmed = _DATA.unpack(payload)
-            self.missing = size - _DATA.size
+            self.missing = self._size = size - _DATA.size
             if not self.missing and not self.sound:
                 raise CodecError("HA heartbeat with a wrong checksum")
             return Head(offset, self.missing, epoch, confirmed, bool(flags & _FLUSH))

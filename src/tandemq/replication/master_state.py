@@ -46,7 +46,16 @@ from tandemq.replication.decisions import (
     SteppedDown,
     Truncate,
 )
-from tandemq.replication.epochs import Epoch, History, Promise, ReplicaRecord, common_point, from_items, place_of, to_items
+from tandemq.replication.epochs import (
+    Epoch,
+    History,
+    Promise,
+    ReplicaRecord,
+    common_point,
+    from_items,
+    place_of,
+    to_items,
+)
 from tandemq.replication.session import Session, SessionState
 
 HELLO_WAIT: Final = 5.0
@@ -582,6 +591,11 @@ class MasterState:
             size = min(size, session.allowance(self.terms.rate_max, now))
         return Batch(session.sent, size) if size > 0 else None
 
+    def is_throttled(self, session_id: int) -> bool:
+        """Whether a session has bytes to get that the rate cap holds back."""
+        session = self.sessions.get(session_id)
+        return session is not None and session.is_streaming and session.sent < self.log.end
+
     def frame_header(self, session_id: int, data: memoryview | bytes) -> bytes:
         """What goes before the bytes of a batch; `data` are all of them."""
         session = self.sessions[session_id]
@@ -758,6 +772,11 @@ class MasterState:
             if self._owed_news(session):
                 self._heartbeat(out, session, now)
         return out
+
+    @property
+    def owes_news(self) -> bool:
+        """Whether some slave has every byte but does not know that it may show them."""
+        return any(self._owed_news(session) for session in self.sessions.values())
 
     def _owed_news(self, session: Session) -> bool:
         if not session.is_streaming or session.classic:

@@ -66,12 +66,55 @@ class SlaveTerms:
     batch: int = 8 << 20
 
 
-class SlaveState:
+class FrameInProgress:
+    """The data frame that is arriving: in a buffer, or in the window at the end of the log where the shell receives it."""
+
+    def __init__(self) -> None:
+        self._frames: ha.FrameReader | ha.TransferReader = ha.TransferReader()
+        self._head: Head | None = None
+        self._pending = bytearray()
+        self._direct = 0
+
+    @property
+    def missing(self) -> int:
+        """Log bytes of the current frame that have not arrived."""
+        return self._frames.missing if self._head is not None else 0
+
+    @property
+    def window(self) -> int:
+        """Log bytes that the shell may receive straight into the log, `taken` bytes behind its end."""
+        return self.missing if not self._pending else 0
+
+    @property
+    def taken(self) -> int:
+        """Bytes of the current frame already received into the log's window."""
+        return self._direct
+
+    @property
+    def has_pending(self) -> bool:
+        """Whether a part of the current frame came in a buffer."""
+        return bool(self._pending)
+
+    def pending_to_window(self) -> bytes:
+        """The part of the current frame that came in a buffer, for the shell to put into the window."""
+        data = bytes(self._pending)
+        self._pending.clear()
+        self._direct += len(data)
+        return data
+
+    def _drop_partial(self) -> None:
+        self._head = None
+        self._pending.clear()
+        self._direct = 0
+
+
+class SlaveState(FrameInProgress):
     """A slave in a session with a master of ours.  One object lives as long as the node is a slave."""
 
     def __init__(
         self, *, record: ReplicaRecord, terms: SlaveTerms, log: LogEnds, new_id: Callable[[], str], now: float
     ) -> None:
+        super().__init__()
         self.record = record
         self.terms = terms
         self.log = log
@@ -88,10 +131,7 @@ class SlaveState:
         self._session = 0
         self._nonce = ""
         self._number = 0
-        self._frames = ha.FrameReader()
-        self._head: Head | None = None
-        self._pending = bytearray()
-        self._direct = 0
+        self._frames: ha.FrameReader = ha.FrameReader()
         self._acked = (-1, -1)
         self._give_from = self._give_stop = 0
 
@@ -261,23 +301,6 @@ class SlaveState:
         if chunk.last:
             self._frame_complete(out, now)
 
-    @property
-    def window(self) -> int:
-        """Log bytes of the current frame that the shell may receive straight into the log, at its end + `taken`."""
-        return self._frames.missing if self._head is not None and not self._pending else 0
-
-    @property
-    def taken(self) -> int:
-        """Bytes of the current frame already received into the log's window."""
-        return self._direct
-
-    def pending_to_window(self) -> bytes:
-        """The part of the current frame that came in a buffer, for the shell to put into the window."""
-        data = bytes(self._pending)
-        self._pending.clear()
-        self._direct += len(data)
-        return data
-
     def took(self, data: memoryview, now: float) -> list[Decision]:
         """Bytes were received into the window: `data` is that part of it."""
         self.last_heard = now
@@ -306,11 +329,6 @@ class SlaveState:
         if head.flush:
             out.append(FlushSoon())
         self._confirm(out, head.confirmed)
-
-    def _drop_partial(self) -> None:
-        self._head = None
-        self._pending.clear()
-        self._direct = 0
 
     def _confirm(self, out: list[Decision], offset: int) -> None:
         offset = min(offset, self.log.end)
@@ -416,20 +434,18 @@ class SlaveState:
         self._drop_partial()
 
 
-class ClassicSlaveState:
+class ClassicSlaveState(FrameInProgress):
     """A slave in a session with a RocketMQ master."""
 
     def __init__(self, *, log: LogEnds, terms: SlaveTerms, now: float) -> None:
+        super().__init__()
         self.log = log
         self.terms = terms
         self.is_connected = False
         self.trouble: tuple[float, Reason, str] | None = None
         self.last_heard = self.last_sent = now
         self._session = 0
-        self._frames = ha.TransferReader()
-        self._head: Head | None = None
-        self._pending = bytearray()
-        self._direct = 0
+        self._frames: ha.TransferReader = ha.TransferReader()
         self._reported = -1
 
     def connected(self, session: int, now: float) -> list[Decision]:
@@ -495,22 +511,6 @@ class ClassicSlaveState:
         # Upstream has no confirmed offset: a slave shows what it has.
         out.append(Confirm(self.log.end))
 
-    @property
-    def window(self) -> int:
-        """As SlaveState.window."""
-        return self._frames.missing if self._head is not None and not self._pending else 0
-
-    @property
-    def taken(self) -> int:
-        return self._direct
-
-    def pending_to_window(self) -> bytes:
-        """As SlaveState.pending_to_window."""
-        data = bytes(self._pending)
-        self._pending.clear()
-        self._direct += len(data)
-        return data
-
     def took(self, data: memoryview, now: float) -> list[Decision]:
         """As SlaveState.took."""
         self.last_heard = now
@@ -554,11 +554,6 @@ class ClassicSlaveState:
 
     def saved(self, record: ReplicaRecord, now: float) -> list[Decision]:
         return []
-
-    def _drop_partial(self) -> None:
-        self._head = None
-        self._pending.clear()
-        self._direct = 0
 
     def _report_if_moved(self, out: list[Decision], now: float) -> None:
         if self.is_connected and self.log.end != self._reported:

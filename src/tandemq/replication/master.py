@@ -1,0 +1,281 @@
+"""The master's shell: accepts slaves, streams the log to them, feeds their bytes to MasterState, carries out its decisions.
+
+Event-driven: it wakes for an append, a flush, a slave's bytes, room in a socket, or the next heartbeat.
+"""
+
+import asyncio
+import logging
+import os
+import socket
+from collections import deque
+from collections.abc import Callable, Iterable
+
+from tandemq.clock import Clock
+from tandemq.errors import ConfigError, StoreError
+from tandemq.replication.decisions import (
+    Close,
+    Confirm,
+    Decision,
+    FlushSoon,
+    Note,
+    Opened,
+    Prepare,
+    Save,
+    Send,
+    SteppedDown,
+)
+from tandemq.replication.epochs import ReplicaRecord
+from tandemq.replication.hands import StoreHands
+from tandemq.replication.master_state import MasterState, Phase
+from tandemq.replication.wire import Wire
+
+log = logging.getLogger(__name__)
+
+COPY_SIZE_MAX = 64 << 10
+"""Up to here header and bytes go out in one call, copied; above, sendfile saves more than the second call costs."""
+NEWS_DELAY = 0.002
+"""Slaves that have every byte learn of a higher confirmed offset this much later, many acks in one frame."""
+READ_SIZE = 256 << 10
+TURN_SIZE = 4 << 20
+"""Bytes for one slave before the loop's other work gets its turn."""
+READ_AHEAD = 16 << 20
+"""Cold history is asked of the disk before it is needed, so that sendfile does not wait for it on the loop."""
+
+
+class MasterShell:
+    """Runs one MasterState.  `on_opened`, `on_closed` tell the broker whether it may write."""
+
+    def __init__(
+        self,
+        state: MasterState,
+        hands: StoreHands,
+        clock: Clock,
+        *,
+        on_opened: Callable[[], None],
+        on_closed: Callable[[str, bool], None],
+        on_readable: Callable[[], None],
+        on_saved: Callable[[ReplicaRecord], None],
+        on_event: Callable[[str], None] = lambda event: None,
+    ) -> None:
+        self.state = state
+        self._hands = hands
+        self._store = hands.store
+        self._clock = clock
+        self._on_opened = on_opened
+        self._on_closed = on_closed
+        self._on_readable = on_readable
+        self._on_saved = on_saved
+        self._on_event = on_event
+        self._wires: dict[int, Wire] = {}
+        self._listener: socket.socket | None = None
+        self._count = 0
+        self._timer: asyncio.TimerHandle | None = None
+        self._news_timer: asyncio.TimerHandle | None = None
+        self._buffer = bytearray(READ_SIZE)
+        self._view = memoryview(self._buffer)
+        self._stopped = False
+
+    # --- life -------------------------------------------------------------------------------------------------------
+
+    async def start(self, host: str, port: int) -> int:
+        """Listens, then begins to ask or opens; the port."""
+        self._loop = asyncio.get_running_loop()
+        listener = socket.create_server((host or "0.0.0.0", port), backlog=64, reuse_port=False)
+        listener.setblocking(False)
+        self._listener = listener
+        self._loop.add_reader(listener.fileno(), self._accept)
+        self._act(self.state.start(self._clock.monotonic()))
+        self._arm()
+        bound: int = listener.getsockname()[1]
+        return bound
+
+    async def stop(self, *, clean: bool) -> None:
+        """No more slaves; `clean`: the log is flushed, so that the next start need not ask."""
+        if not self._stopped:
+            if self._listener is not None:
+                self._loop.remove_reader(self._listener.fileno())
+                self._listener.close()
+            if clean:
+                self._act(self.state.stop(self._clock.monotonic()))
+        self._stopped = True
+        for timer in (self._timer, self._news_timer):
+            if timer is not None:
+                timer.cancel()
+        for wire in list(self._wires.values()):
+            wire.close()
+        self._wires.clear()
+
+    # --- connections ------------------------------------------------------------------------------------------------
+
+    def _accept(self) -> None:
+        assert self._listener is not None
+        try:
+            connected, address = self._listener.accept()
+        except (BlockingIOError, InterruptedError, ConnectionAbortedError):
+            return
+        except OSError as error:
+            log.warning("a slave's connection could not be accepted: %s", error)
+            return
+        self._count += 1
+        session = self._count
+        self._wires[session] = Wire(
+            self._loop,
+            connected,
+            on_readable=lambda: self._read(session),
+            on_clear=lambda: self._pump_one(session),
+            on_lost=lambda reason: self._lost(session),
+        )
+        self._act(self.state.connected(session, f"{address[0]}:{address[1]}", self._clock.monotonic()))
+        self._arm()
+
+    def _read(self, session: int) -> None:
+        wire = self._wires.get(session)
+        if wire is None:
+            return
+        try:
+            size = wire.socket.recv_into(self._buffer)
+        except (BlockingIOError, InterruptedError):
+            return
+        except OSError as error:
+            wire.lose(f"{error.strerror or error}")
+            return
+        if size == 0:
+            wire.lose("the slave closed the connection")
+            return
+        self._act(self.state.receive(session, self._view[:size], self._clock.monotonic()))
+        self._pump_one(session)
+
+    def _lost(self, session: int) -> None:
+        self._wires.pop(session, None)
+        self._act(self.state.disconnected(session, self._clock.monotonic()))
+        self._arm()
+
+    # --- what the broker tells --------------------------------------------------------------------------------------
+
+    def appended(self) -> None:
+        """The log grew: called once per turn of the loop, before dispatch."""
+        end = self._store.appended
+        if end != self.state.log.end and self.state.phase is Phase.OPEN:
+            self._act(self.state.appended(end))
+            self._pump()
+
+    def flushed(self) -> None:
+        """The store's flushed offset moved."""
+        self._act(self.state.flushed(self._store.flushed))
+
+    def retained(self) -> None:
+        self.state.retained(self._store.first_offset)
+
+    def allow(self) -> None:
+        """The operator lets an asking master open without those it waits for."""
+        self._act(self.state.allow(self._clock.monotonic()))
+
+    def order(self, number: int, text: str) -> None:
+        """Somebody else reigns, or the operator demotes."""
+        self._act(self.state.order(number, text, self._clock.monotonic()))
+
+    # --- streaming --------------------------------------------------------------------------------------------------
+
+    def _pump(self) -> None:
+        for session in list(self._wires):
+            self._pump_one(session)
+
+    def _pump_one(self, session: int) -> None:
+        """Frames for one slave while its socket takes them; a large one at a time."""
+        wire = self._wires.get(session)
+        if wire is None:
+            return
+        state, store = self.state, self._store
+        now = self._clock.monotonic()
+        budget = TURN_SIZE
+        while wire.is_open and wire.is_clear:
+            if budget <= 0:
+                self._loop.call_soon(self._pump_one, session)
+                return
+            batch = state.next_batch(session, now)
+            if batch is None:
+                if state.is_throttled(session):
+                    self._loop.call_later(0.01, self._pump_one, session)
+                return
+            offset, size_max = batch
+            segment_size = store.segment_size
+            size = min(size_max, segment_size - offset % segment_size)
+            data = store.slice(offset, size)
+            header = state.frame_header(session, data)
+            state.sent(session, offset + size, now)
+            if size <= COPY_SIZE_MAX:
+                wire.send(header + data)
+            else:
+                fd, position, size = store.file_range(offset, size)
+                os.posix_fadvise(fd, position + size, READ_AHEAD, os.POSIX_FADV_WILLNEED)
+                wire.send(header)
+                wire.send_file(fd, position, size)
+            budget -= size
+
+    def _send_news(self) -> None:
+        self._news_timer = None
+        self._act(self.state.news(self._clock.monotonic()))
+
+    # --- carrying out -----------------------------------------------------------------------------------------------
+
+    def _act(self, decisions: Iterable[Decision]) -> None:
+        if not decisions:
+            return
+        todo = deque(decisions)
+        try:
+            while todo:
+                self._carry_out(todo.popleft(), todo)
+        except (StoreError, OSError) as error:
+            log.error("this master can't go on: %s", error)
+            self._on_closed(f"the store failed: {error}", False)
+
+    def _carry_out(self, decision: Decision, todo: deque[Decision]) -> None:
+        now = self._clock.monotonic()
+        if isinstance(decision, Send):
+            wire = self._wires.get(decision.session)
+            if wire is not None:
+                wire.send(decision.data)
+        elif isinstance(decision, Confirm):
+            self._store.set_confirmed(decision.offset)
+            self._on_readable()
+            if self._news_timer is None and self.state.owes_news:
+                self._news_timer = self._loop.call_later(NEWS_DELAY, self._send_news)
+        elif isinstance(decision, Close):
+            wire = self._wires.pop(decision.session, None)
+            if wire is not None:
+                wire.close()
+        elif isinstance(decision, Prepare):
+            todo.extend(self.state.prepared(self._hands.prepare(), now))
+        elif isinstance(decision, Opened):
+            log.info("open for writes: epoch %d from offset %d", decision.epoch.number, decision.epoch.start)
+            self._on_opened()
+        elif isinstance(decision, SteppedDown):
+            log.warning("steps down: %s", decision.text)
+            self._on_closed(decision.text, not decision.asking)
+        elif isinstance(decision, FlushSoon):
+            self._store.when_flushed(self._store.appended, lambda error: None)
+        elif isinstance(decision, Note):
+            (log.warning if decision.loud else log.info)("%s", decision.text)
+            self._on_event(decision.event)
+        elif self._hands.carry_out(decision):
+            if isinstance(decision, Save):
+                self._on_saved(decision.record)
+                todo.extend(self.state.saved(decision.record, now))
+        else:
+            raise ConfigError(f"nobody carries out {decision!r}")
+
+    # --- time -------------------------------------------------------------------------------------------------------
+
+    def _arm(self) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+        if self._stopped:
+            return
+        now = self._clock.monotonic()
+        delay = max(0.001, self.state.next_deadline(now) - now)
+        self._timer = self._loop.call_later(delay, self._tick)
+
+    def _tick(self) -> None:
+        self._act(self.state.tick(self._clock.monotonic()))
+        self._pump()
+        self._arm()

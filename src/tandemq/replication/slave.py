@@ -1,0 +1,330 @@
+"""The slave's shell: finds its master, connects, receives straight into the log, carries out what SlaveState decides.
+
+Event-driven: it wakes for the master's bytes, a flush, the next heartbeat, or the next attempt to connect.
+"""
+
+import asyncio
+import logging
+import socket
+from collections import deque
+from collections.abc import Awaitable, Callable, Iterable
+from dataclasses import dataclass
+
+from tandemq.clock import Clock
+from tandemq.codec.ha import Reason
+from tandemq.errors import ConfigError, DiskFull, StoreError
+from tandemq.replication.decisions import Close, Commit, Confirm, Decision, FlushSoon, Note, Save, Send
+from tandemq.replication.epochs import ReplicaRecord
+from tandemq.replication.hands import StoreHands
+from tandemq.replication.slave_state import ClassicSlaveState, SlaveState
+from tandemq.replication.wire import Wire
+
+log = logging.getLogger(__name__)
+
+READ_SIZE = 64 << 10
+"""Frames that fit are read together; the rest of a larger one is received straight into the log."""
+DIRECT_SIZE_MIN = 16 << 10
+"""Below this the copy is cheaper than another system call."""
+RECEIVE_CHUNK = 1 << 20
+"""Bytes received into the log per call: about half a millisecond of the loop's time."""
+RECONNECT_MIN = 0.05
+CONNECT_TIMEOUT = 3.0
+DISK_FULL_PAUSE = 2.0
+
+
+@dataclass(frozen=True, slots=True)
+class MasterPlace:
+    """Where to connect, and in which language."""
+
+    ha_address: str
+    extended: bool
+
+
+Find = Callable[[], Awaitable[MasterPlace | None]]
+
+
+class SlaveShell:
+    """Follows one master after another until it is stopped."""
+
+    def __init__(
+        self,
+        make_state: Callable[[bool], SlaveState | ClassicSlaveState],
+        hands: StoreHands,
+        clock: Clock,
+        find_master: Find,
+        *,
+        reconnect_max: float,
+        on_readable: Callable[[], None],
+        on_saved: Callable[[ReplicaRecord], None],
+        on_event: Callable[[str], None] = lambda event: None,
+        on_following: Callable[[], None] = lambda: None,
+    ) -> None:
+        self._make_state = make_state
+        self._hands = hands
+        self._store = hands.store
+        self._clock = clock
+        self._find_master = find_master
+        self._reconnect_max = reconnect_max
+        self._on_readable = on_readable
+        self._on_saved = on_saved
+        self._on_event = on_event
+        self._on_following = on_following
+        self.state: SlaveState | ClassicSlaveState = make_state(True)
+        self.place: MasterPlace | None = None
+        self.trouble: tuple[float, Reason, str] | None = None
+        """Why there is no session, when there is none."""
+        self.received_bytes = 0
+        self.connected_at: float | None = None
+        self._wire: Wire | None = None
+        self._ended = asyncio.Event()
+        self._kick = asyncio.Event()
+        self._task: asyncio.Task[None] | None = None
+        self._timer: asyncio.TimerHandle | None = None
+        self._buffer = bytearray(READ_SIZE)
+        self._view = memoryview(self._buffer)
+        self._session = 0
+
+    # --- life -------------------------------------------------------------------------------------------------------
+
+    async def start(self) -> None:
+        """Begins to look for the master, at once."""
+        self._loop = asyncio.get_running_loop()
+        self._task = self._loop.create_task(self._run(), name="ha slave")
+
+    async def stop(self) -> None:
+        """Ends the session and the search."""
+        if self._task is not None:
+            self._task.cancel()
+            await asyncio.gather(self._task, return_exceptions=True)
+            self._task = None
+        if self._timer is not None:
+            self._timer.cancel()
+        self._hang_up()
+
+    def look_again(self) -> None:
+        """Something is known about the master that was not before: try now, not after the pause."""
+        self._kick.set()
+
+    def reconnect(self) -> None:
+        """Another master: the session with this one is over."""
+        if self._wire is not None:
+            self._wire.lose("the master has changed")
+        self._kick.set()
+
+    async def _run(self) -> None:
+        pause = RECONNECT_MIN
+        while True:
+            self._kick.clear()
+            began = self._clock.monotonic()
+            try:
+                await self._follow()
+            except OSError as error:
+                self._note_trouble(Reason.UNREACHABLE, f"{self._where()}: {error.strerror or error or 'timed out'}")
+            except DiskFull as error:
+                self._note_trouble(Reason.DISK_FULL, str(error))
+                pause = max(pause, DISK_FULL_PAUSE)
+            except StoreError as error:
+                self._note_trouble(Reason.LOG_POISONED, str(error))
+                pause = self._reconnect_max
+            finally:
+                self._hang_up()
+            lasted = self._clock.monotonic() - began
+            pause = RECONNECT_MIN if lasted > self._reconnect_max else min(pause * 2, self._reconnect_max)
+            try:
+                async with asyncio.timeout(pause):
+                    await self._kick.wait()
+                pause = RECONNECT_MIN
+            except TimeoutError:
+                pass
+
+    def _where(self) -> str:
+        return f"master {self.place.ha_address}" if self.place is not None else "master"
+
+    def _note_trouble(self, reason: Reason, text: str) -> None:
+        if self.trouble is None or self.trouble[1:] != (reason, text):
+            log.warning("no session with the master: %s [%s]. %s", text, reason.value, reason.advice)
+            self._on_event(reason.value)
+        self.trouble = (self._clock.monotonic(), reason, text)
+
+    async def _follow(self) -> None:
+        """One session, from looking for the master to its end."""
+        place = await self._find_master()
+        self.place = place
+        if place is None:
+            self._note_trouble(
+                Reason.UNREACHABLE, "no master is known: no haMasterAddress, and no name server named one"
+            )
+            return
+        host, _, port = place.ha_address.rpartition(":")
+        connected = await self._connect(host, int(port))
+        # What the last session believed may not have happened: begin again from what the store has.
+        self.state = self._make_state(place.extended)
+        self._session += 1
+        self._ended.clear()
+        self._wire = Wire(
+            self._loop,
+            connected,
+            on_readable=self._read,
+            on_clear=self._donate,
+            on_lost=lambda reason: self._end(Reason.LOST, reason),
+        )
+        self.connected_at = self._clock.monotonic()
+        self._act(self.state.connected(self._session, self.connected_at))
+        self._arm()
+        await self._ended.wait()
+
+    async def _connect(self, host: str, port: int) -> socket.socket:
+        family, kind, protocol, _, address = (await self._loop.getaddrinfo(host, port, type=socket.SOCK_STREAM))[0]
+        connecting = socket.socket(family, kind, protocol)
+        connecting.setblocking(False)
+        try:
+            async with asyncio.timeout(CONNECT_TIMEOUT):
+                await self._loop.sock_connect(connecting, address)
+        except BaseException:
+            connecting.close()
+            raise
+        return connecting
+
+    def _end(self, reason: Reason, text: str) -> None:
+        self._note_trouble(reason, f"{self._where()}: {text}")
+        self._ended.set()
+
+    def _hang_up(self) -> None:
+        if self._wire is not None:
+            self._wire.close()
+            self._wire = None
+        self.connected_at = None
+        self.state.disconnected(self._clock.monotonic())
+
+    # --- receiving --------------------------------------------------------------------------------------------------
+
+    def _read(self) -> None:
+        wire = self._wire
+        if wire is None:
+            return
+        try:
+            if self.state.window >= DIRECT_SIZE_MIN or (self.state.window and self.state.taken):
+                self._read_direct(wire)
+            else:
+                self._read_buffered(wire)
+        except (BlockingIOError, InterruptedError):
+            return
+        except OSError as error:
+            wire.lose(f"{error.strerror or error}")
+        except StoreError as error:
+            self._refuse(error)
+
+    def _read_buffered(self, wire: Wire) -> None:
+        size = wire.socket.recv_into(self._buffer)
+        if size == 0:
+            wire.lose("the master closed the connection")
+            return
+        self.received_bytes += size
+        self._act(self.state.receive(self._view[:size], self._clock.monotonic()))
+        self._spill()
+
+    def _spill(self) -> None:
+        """The beginning of a large frame came in the buffer: it belongs into the log's window, before the rest."""
+        state = self.state
+        if state.missing >= DIRECT_SIZE_MIN and state.has_pending:
+            start = state.taken
+            data = state.pending_to_window()
+            window = self._store.raw_window(self._store.appended, start + len(data))
+            window[start : start + len(data)] = data
+
+    def _read_direct(self, wire: Wire) -> None:
+        state, store = self.state, self._store
+        start = state.taken
+        wanted = min(state.window, RECEIVE_CHUNK)
+        window = store.raw_window(store.appended, start + wanted)[start:]
+        size = wire.socket.recv_into(window)
+        if size == 0:
+            wire.lose("the master closed the connection")
+            return
+        self.received_bytes += size
+        self._act(state.took(window[:size], self._clock.monotonic()))
+
+    def _refuse(self, error: StoreError) -> None:
+        reason = Reason.DISK_FULL if isinstance(error, DiskFull) else Reason.LOG_POISONED
+        for decision in self.state.refuse(reason, str(error), self._clock.monotonic()):
+            if isinstance(decision, Send) and self._wire is not None:
+                self._wire.send(decision.data)
+        self._end(reason, str(error))
+
+    # --- what the broker tells --------------------------------------------------------------------------------------
+
+    def flushed(self) -> None:
+        """The store's flushed offset moved."""
+        self._act(self.state.flushed(self._store.flushed, self._clock.monotonic()))
+
+    def applied(self, offset: int) -> None:
+        """Dispatched up to here: shown to the master with the next ack."""
+        if isinstance(self.state, SlaveState):
+            self.state.applied = offset
+
+    # --- giving back ------------------------------------------------------------------------------------------------
+
+    def _donate(self) -> None:
+        wire, state, store = self._wire, self.state, self._store
+        while wire is not None and wire.is_open and wire.is_clear and isinstance(state, SlaveState):
+            batch = state.next_batch()
+            if batch is None:
+                return
+            size = min(batch.size_max, store.segment_size - batch.offset % store.segment_size)
+            fd, position, size = store.file_range(batch.offset, size)
+            wire.send(state.frame_header(store.slice(batch.offset, size)))
+            wire.send_file(fd, position, size)
+            state.sent(batch.offset + size, self._clock.monotonic())
+
+    # --- carrying out -----------------------------------------------------------------------------------------------
+
+    def _act(self, decisions: Iterable[Decision]) -> None:
+        todo = deque(decisions)
+        moved = False
+        while todo:
+            decision = todo.popleft()
+            if isinstance(decision, Commit):
+                self._store.commit_raw(decision.size)
+                moved = True
+            elif isinstance(decision, Send):
+                if self._wire is not None:
+                    self._wire.send(decision.data)
+            elif isinstance(decision, Confirm):
+                self._store.set_confirmed(decision.offset)
+                moved = True
+            elif isinstance(decision, FlushSoon):
+                self._store.when_flushed(self._store.appended, lambda error: None)
+            elif isinstance(decision, Close):
+                self._end(decision.reason, decision.text)
+            elif isinstance(decision, Note):
+                self._note(decision)
+            elif self._hands.carry_out(decision):
+                if isinstance(decision, Save):
+                    self._on_saved(decision.record)
+            else:
+                raise ConfigError(f"nobody carries out {decision!r}")
+        if moved:
+            self._on_readable()
+        if isinstance(self.state, SlaveState) and self.state.next_batch() is not None:
+            self._donate()
+
+    def _note(self, note: Note) -> None:
+        (log.warning if note.loud else log.info)("%s", note.text)
+        self._on_event(note.event)
+        if note.event == "following":
+            self.trouble = None
+            self._on_following()
+
+    # --- time -------------------------------------------------------------------------------------------------------
+
+    def _arm(self) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+        now = self._clock.monotonic()
+        delay = max(0.001, self.state.next_deadline(now) - now)
+        self._timer = self._loop.call_later(delay, self._tick)
+
+    def _tick(self) -> None:
+        if self._wire is not None:
+            self._act(self.state.tick(self._clock.monotonic()))
+            self._arm()

@@ -1,0 +1,179 @@
+"""One HA connection as a shell sees it: a non-blocking socket on the loop, with a bounded amount on its way out.
+
+Reads are left to the owner (`recv_into` wherever it wants the bytes).  Writes go out at once if the kernel takes them;
+what it does not take waits here, and the owner holds back new data until `is_clear`.  Log bytes leave by `os.sendfile`,
+straight from the page cache.
+"""
+
+import asyncio
+import contextlib
+import os
+import socket
+from collections import deque
+from collections.abc import Callable
+
+CONTROL_BACKLOG_MAX = 8 << 20
+"""Control frames waiting for a peer that does not read; beyond this it is not worth waiting for."""
+SENDFILE_CHUNK = 1 << 20
+"""Bytes per sendfile call: about half a millisecond of the loop's time."""
+
+
+class _FilePart:
+    """Part of a file on its way out; owns a duplicate of the descriptor, because the log may close its own."""
+
+    __slots__ = ("fd", "position", "size")
+
+    def __init__(self, fd: int, position: int, size: int) -> None:
+        self.fd = os.dup(fd)
+        self.position = position
+        self.size = size
+
+    def close(self) -> None:
+        os.close(self.fd)
+
+
+class Wire:
+    """A connected socket.  `on_readable` is called whenever there is something to read; `on_clear` when all is out."""
+
+    def __init__(
+        self,
+        loop: asyncio.AbstractEventLoop,
+        connected: socket.socket,
+        *,
+        on_readable: Callable[[], None],
+        on_clear: Callable[[], None],
+        on_lost: Callable[[str], None],
+    ) -> None:
+        self._loop = loop
+        self.socket = connected
+        self._on_clear = on_clear
+        self._on_lost = on_lost
+        self._out: deque[memoryview | _FilePart] = deque()
+        self._out_size = 0
+        self._writing = False
+        self._closing = False
+        self.is_open = True
+        connected.setblocking(False)
+        with contextlib.suppress(OSError):
+            connected.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        loop.add_reader(connected.fileno(), on_readable)
+
+    @property
+    def is_clear(self) -> bool:
+        """Nothing waits to be sent."""
+        return not self._out
+
+    def send(self, data: bytes | memoryview) -> None:
+        """Out now, or as soon as the peer takes it."""
+        if not self.is_open or self._closing:
+            return
+        view = memoryview(data)
+        if not self._out:
+            try:
+                sent = self.socket.send(view)
+            except (BlockingIOError, InterruptedError):
+                sent = 0
+            except OSError as error:
+                self.lose(f"{error.strerror or error}")
+                return
+            if sent == len(view):
+                return
+            view = view[sent:]
+        self._out_size += len(view)
+        if self._out_size > CONTROL_BACKLOG_MAX:
+            self.lose(f"the peer has not read {self._out_size} bytes")
+            return
+        self._out.append(view)
+        self._wait_writable()
+
+    def send_file(self, fd: int, position: int, size: int) -> None:
+        """File bytes, after everything before them."""
+        if not self.is_open or self._closing:
+            return
+        self._out.append(_FilePart(fd, position, size))
+        if len(self._out) == 1:
+            self._push()
+        if self._out:
+            self._wait_writable()
+
+    def _flush(self) -> None:
+        """The socket takes bytes again."""
+        self._push()
+        if not self._out and self.is_open:
+            self._drained()
+
+    def _push(self) -> None:
+        """One turn: as much as the kernel takes, but not more than a chunk of file at a time."""
+        while self._out and self.is_open:
+            part = self._out[0]
+            try:
+                if isinstance(part, _FilePart):
+                    sent = os.sendfile(self.socket.fileno(), part.fd, part.position, min(part.size, SENDFILE_CHUNK))
+                    if sent == 0:
+                        self.lose("the log file is shorter than it was")
+                        return
+                    part.position += sent
+                    part.size -= sent
+                    if part.size == 0:
+                        part.close()
+                        self._out.popleft()
+                    elif sent == SENDFILE_CHUNK:
+                        break  # let the loop breathe; it calls again
+                else:
+                    sent = self.socket.send(part)
+                    self._out_size -= sent
+                    if sent == len(part):
+                        self._out.popleft()
+                    else:
+                        self._out[0] = part[sent:]
+            except (BlockingIOError, InterruptedError):
+                break
+            except OSError as error:
+                self.lose(f"{error.strerror or error}")
+                return
+
+    def _wait_writable(self) -> None:
+        if not self._writing and self.is_open:
+            self._writing = True
+            self._loop.add_writer(self.socket.fileno(), self._flush)
+
+    def _drained(self) -> None:
+        if self._writing:
+            self._writing = False
+            self._loop.remove_writer(self.socket.fileno())
+        if self._closing:
+            self._release()
+        else:
+            self._on_clear()
+
+    def close(self) -> None:
+        """After what is on its way out; nothing more is read."""
+        if not self.is_open or self._closing:
+            return
+        self._closing = True
+        self._loop.remove_reader(self.socket.fileno())
+        if not self._out:
+            self._release()
+        else:
+            self._loop.call_later(1.0, self._release)
+
+    def lose(self, reason: str) -> None:
+        """The connection broke: told to the owner once."""
+        if self.is_open:
+            closing = self._closing
+            self._release()
+            if not closing:
+                self._on_lost(reason)
+
+    def _release(self) -> None:
+        if not self.is_open:
+            return
+        self.is_open = False
+        fd = self.socket.fileno()
+        self._loop.remove_reader(fd)
+        self._loop.remove_writer(fd)
+        for part in self._out:
+            if isinstance(part, _FilePart):
+                part.close()
+        self._out.clear()
+        self.socket.close()
