@@ -22,6 +22,7 @@ CONFIGS = [
     ("Replication", "tandemq.replication.config", "ReplicationConfig", "broker.conf"),
     ("Remoting", "tandemq.remoting.config", "RemotingConfig", "broker.conf and namesrv.conf"),
     ("Name server", "tandemq.namesrv.config", "NamesrvConfig", "namesrv.conf"),
+    ("Python client", "tandemq.client.config", "ClientConfig", "arguments of `tandemq.client.ClientConfig`"),
 ]
 
 CONFIGURATION_HEAD = """# Configuration
@@ -66,6 +67,8 @@ def configuration_page() -> str:
         for field, described in settings_of(config_class).values():
             default = value_text(field.default) or "(empty)"
             names = f"`{described.key}`" + "".join(f"<br>also `{alias}`" for alias in described.aliases)
+            if name == "ClientConfig":
+                names = f"`{field.name}`<br>({names})"  # programs write the argument, broker.conf readers know the key
             meaning = described.doc.replace("|", "\\|").replace("\n", " ") + (
                 " *Tunable.*" if described.tunable else ""
             )

@@ -25,8 +25,11 @@ class OffsetStore(Protocol):
 
     def update(self, queue: QueueRef, offset: int, *, may_go_back: bool = False) -> None: ...
 
-    async def read(self, queue: QueueRef) -> int | None:
-        """The stored value; None if the group never had one. RemotingError when it can't be asked."""
+    async def read(self, queue: QueueRef, *, zero_if_young: bool = True) -> int | None:
+        """The stored value; None if the group never had one. RemotingError when it can't be asked.
+
+        `zero_if_young`: a broker may answer 0 for a queue whose first message is still there.
+        """
         ...
 
     async def persist(self, queues: Iterable[QueueRef]) -> None:
@@ -75,9 +78,9 @@ class RemoteOffsets(_Memory):
         self._session = session
         self._group = group
 
-    async def read(self, queue: QueueRef) -> int | None:
+    async def read(self, queue: QueueRef, *, zero_if_young: bool = True) -> int | None:
         address = await self._session.any_address(queue.broker_name, queue.topic)
-        return await self._session.api.query_offset(address, self._group, queue)
+        return await self._session.api.query_offset(address, self._group, queue, zero_if_young=zero_if_young)
 
     async def persist(self, queues: Iterable[QueueRef]) -> None:
         """Changed values only, all at once; one that can't be written stays dirty and its error is raised."""
@@ -126,7 +129,7 @@ class LocalOffsets(_Memory):
                 return {queue: int(offset) for queue, offset in table.items()}
         return {}
 
-    async def read(self, queue: QueueRef) -> int | None:
+    async def read(self, queue: QueueRef, *, zero_if_young: bool = True) -> int | None:
         return self.values.get(queue)
 
     async def persist(self, queues: Iterable[QueueRef]) -> None:

@@ -283,7 +283,7 @@ class PullConsumer:
 
     async def committed(self, queue: QueueRef) -> int | None:
         """The group's offset as the broker has it."""
-        return await self._offsets.read(queue)
+        return await self._offsets.read(queue, zero_if_young=False)
 
     async def commit(self, offsets: Mapping[QueueRef, int] | None = None) -> None:
         """Commits the given offsets, or everything polled so far; returns when the brokers have it."""

@@ -13,7 +13,9 @@ async def start_offset(session: Session, offsets: OffsetStore, queue: QueueRef, 
 
     Raises when the stored offset can't be read: guessing would skip or repeat messages.
     """
-    stored = await offsets.read(queue)
+    # For LAST_OFFSET the broker's "young queue" rule is part of what users of RocketMQ know: a new group misses nothing
+    # of a new topic. A time was asked for on purpose.
+    stored = await offsets.read(queue, zero_if_young=config.consume_from is not ConsumeFrom.TIMESTAMP)
     if stored is not None:
         offsets.update(queue, stored, may_go_back=True)
         return stored
