@@ -362,6 +362,26 @@ def test_a_consumer_far_behind_is_sent_to_a_slave(ratio: int, suggested: int) ->
         s = Story(slave_read_enable=True, access_message_in_memory_max_ratio=ratio)
         await s.sent(b"a", b"b" * 1000)
         s.handlers._ram = 10_000
+        s.handlers.warm_log._chunks[0] = None
         assert ext(s.pull(maxMsgNums="1"))[2] == suggested
+
+    run(story)
+
+
+def test_what_lies_on_disk_is_read_by_a_worker_first() -> None:
+    """The answer is the same, only later; also through a filter."""
+
+    async def story() -> None:
+        s = Story(enable_property_filter=True)
+        await s.sent(b"one", n="1")
+        await s.sent(b"two", n="2")
+        s.handlers.warm_log._written_from = 1 << 40
+        assert s.pull(subscription="n = '2'", expressionType="SQL92") is None
+        async with asyncio.timeout(10):
+            while not s.connection.sent:  # noqa: ASYNC110  # a worker thread answers
+                await asyncio.sleep(0.001)
+        assert bodies(s.connection.sent[-1]) == [b"two"]
+        assert bodies(s.pull()) == [b"one", b"two"]
+        s.handlers.close()
 
     run(story)

@@ -352,6 +352,7 @@ class Broker:
         await self.writer.drained(DRAIN_SECONDS_MAX)
         await self.server.stop()
         await self.metrics.stop()
+        self.pulls.close()
         self.writer.stop("the broker is stopping")
         await self.replication.stop()
         await self.client.close()

@@ -24,6 +24,7 @@ from tandemq.broker.replies import int_field, text_field
 from tandemq.broker.stats import BrokerStats
 from tandemq.broker.subscriptions import BadExpression, Subscription, parse_subscription
 from tandemq.broker.topics import TopicTable
+from tandemq.broker.warm_log import WarmLog
 from tandemq.clock import Clock
 from tandemq.codec.codes import RequestCode, ResponseCode
 from tandemq.codec.command import ONEWAY_FLAG, Command, encode_response, response_head
@@ -126,6 +127,7 @@ class PullHandlers:
         self._timer: asyncio.TimerHandle | None = None
         self._timer_at = 0.0
         self._ram = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
+        self.warm_log = WarmLog(store, loop, lambda: self.memory_window)
 
     def handlers(self) -> dict[int, Handler]:
         return {RequestCode.PULL_MESSAGE: self.pull, RequestCode.LITE_PULL_MESSAGE: self.pull}
@@ -238,29 +240,44 @@ class PullHandlers:
 
     def _run(self, pull: _Pull, deadline: float) -> None:
         """Reads and answers, or parks it until `deadline` (0: never) when there is nothing new."""
-        found = self._read(pull)
-        status = found.status
+        found = self._get(pull)
+        if found.status is GetStatus.FOUND:
+            first, last = found.first_physical_offset, found.last_physical_offset
+            if not self.warm_log.is_warm(first, last) and self.warm_log.soon(
+                found.slices, first, last, lambda: self._run_warm(pull, deadline)
+            ):
+                return
+        self._finish(pull, self._filtered(pull, found), deadline)
+
+    def _run_warm(self, pull: _Pull, deadline: float) -> None:
+        """What was found first is in memory now; read again, since time has passed."""
+        self._finish(pull, self._filtered(pull, self._get(pull)), deadline)
+
+    def _finish(self, pull: _Pull, found: GetResult, deadline: float) -> None:
         if deadline and self._is_waiting(pull, found) and self._park(pull, deadline):
             return
-        if status is GetStatus.FOUND:
+        if found.status is GetStatus.FOUND:
             self._answer_found(pull, found)
         else:
             self._answer_nothing(pull, found)
 
-    def _read(self, pull: _Pull) -> GetResult:
+    def _get(self, pull: _Pull) -> GetResult:
         config = self._live.broker
         bytes_max, count_max = config.pull_bytes_max, config.pull_count_max
         if pull.bytes_max > 0:  # a client that says how much it takes: bulk readers
             bytes_max, count_max = min(pull.bytes_max, config.pull_bytes_asked_max), PULL_COUNT_ASKED_MAX
-        wanted = pull.filter
-        found = self._store.get(
+        return self._store.get(
             pull.topic.name,
             pull.queue_id,
             pull.offset,
             max(1, min(pull.count_max, count_max)),
             bytes_max,
-            wanted.match_code,
+            pull.filter.match_code,
         )
+
+    def _filtered(self, pull: _Pull, found: GetResult) -> GetResult:
+        """SQL92 looks at properties, so the records are read; tags were compared in the queue's entries."""
+        wanted = pull.filter
         if wanted.sql is not None and found.status is GetStatus.FOUND:
             kept = wanted.keep(records.split(found.slices))
             if not kept:
@@ -297,7 +314,7 @@ class PullHandlers:
         for parked in self.parked.take(queues):
             pull = parked.request
             try:
-                found = self._read(pull)
+                found = self._filtered(pull, self._get(pull))
             except Exception as error:
                 log.error("a parked pull failed topic=%s queue=%d", pull.topic.name, pull.queue_id, exc_info=error)
                 pull.connection.abort("a parked pull failed")
@@ -352,6 +369,13 @@ class PullHandlers:
             self._timer = None
         for parked in self.parked.take_all():
             self._run(parked.request, 0.0)
+
+    def close(self) -> None:
+        """No timers, no workers; parked pulls end with their connections."""
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+        self.warm_log.close()
 
     def _answer_found(self, pull: _Pull, found: GetResult) -> None:
         slices = found.slices
