@@ -155,6 +155,7 @@ def test_follow_prints_what_comes_until_it_is_interrupted(cli: Cli, topic: str) 
         (("send", "t", "x", "--size", "5"), "either BODY or --size"),
         (("send", "t", "x", "--property", "novalue"), "name=value expected"),
         (("consume", "no-such-topic"), "no name server knows topic"),
+        (("consume", "TBW102", "--sql", "a >"), "code"),
         (("group", "reset", "g", "t", "--to", "yesterday"), "milliseconds since 1970"),
         (("group", "delete", "no-such-group", "-y"), "not known to any broker"),
         (("message", "id", "zz"), "hex|unique key"),

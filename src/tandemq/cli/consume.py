@@ -37,7 +37,10 @@ POLL_COUNT = 32
 def consume(
     topic: Annotated[str, typer.Argument(help="Topic to read.")],
     group: Annotated[
-        str | None, typer.Option("--group", "-g", help="Read as this group and commit; without it nothing is kept.")
+        str | None,
+        typer.Option(
+            "--group", "-g", help="Read as this group and commit; with --follow it shares the queues with its members."
+        ),
     ] = None,
     follow: Annotated[bool, typer.Option("--follow", "-f", help="Go on with new messages until Ctrl-C.")] = False,
     start: Annotated[
@@ -71,14 +74,19 @@ async def _consume(
     stop = stop_event()
     config = client_config(namesrv, consume_from=ConsumeFrom.FIRST_OFFSET)
     consumer = PullConsumer(group or ANONYMOUS_GROUP, config=config, auto_commit=group is not None)
+    joins = group is not None and follow and start is None
+    if joins:
+        consumer.subscribe(topic, expression, kind)
     async with consumer:
         queues = await consumer.queues(topic)
         if not queues:
             raise NoRoute(f"no name server knows topic {topic!r}; `tandemq topic list` shows those there are")
-        ends = {queue: (await consumer.range(queue))[1] for queue in queues}
-        await consumer.assign(queues, expression, kind)
-        await _seek(consumer, queues, start or ("" if group else "earliest"))
-        ends = {queue: end for queue, end in ends.items() if consumer.position(queue) < end}
+        ends: dict[QueueRef, int] = {}
+        if not joins:
+            ends = {queue: (await consumer.range(queue))[1] for queue in queues}
+            await consumer.assign(queues, expression, kind)
+            await _seek(consumer, queues, start or ("" if group else "earliest"))
+            ends = {queue: end for queue, end in ends.items() if consumer.position(queue) < end}
         printed = 0
         async for message in _messages(consumer, stop, follow, ends, limit):
             _print(message, as_json)

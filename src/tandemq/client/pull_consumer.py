@@ -116,8 +116,9 @@ class PullConsumer:
                 held=lambda topic: [queue for queue in self._held if queue.topic == topic],
                 apply=self._apply,
             )
-            for topic in self.topics():
+            for topic, item in self._subscriptions.items():
                 await self.session.subscribe_queues(topic)
+                await self.session.check_filter(self._group, item)
             await self.session.heartbeat()
             self._tasks.append(asyncio.create_task(self._rebalancer.run()))
 
@@ -167,6 +168,7 @@ class PullConsumer:
         for topic in {queue.topic for queue in wanted}:
             self._subscriptions[topic] = subscription(topic, expression, kind, self.session.clock.wall_ms())
             await self.session.route(topic)
+            await self.session.check_filter(self._group, self._subscriptions[topic])
         for queue in sorted(wanted - set(self._held)):
             self._begin(queue, await start_offset(self.session, self._offsets, queue, self.config))
 

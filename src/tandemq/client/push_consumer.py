@@ -28,7 +28,7 @@ from tandemq.client.rebalancer import Rebalancer
 from tandemq.client.send_back import SendBack
 from tandemq.client.session import Session
 from tandemq.client.start_offset import start_offset
-from tandemq.client.subscription import SQL92, TAG, subscription
+from tandemq.client.subscription import TAG, subscription
 from tandemq.codec.heartbeat import ConsumerGroupInfo, Subscription
 from tandemq.errors import ClientError, TandemError
 from tandemq.model.topic import RETRY_PREFIX, QueueRef, group_name_problem
@@ -156,7 +156,8 @@ class PushConsumer:
         self._started = True
         for topic in self.topics():
             await self.session.subscribe_queues(topic)
-        await self._check_filters()
+        for item in self._subscriptions.values():
+            await self.session.check_filter(self._group, item)
         await self.session.heartbeat()
         workers = 0 if self.ordered else self.config.consume_concurrency
         jobs = [self._rebalancer.run(), self._persist_forever(), *(self._work() for _ in range(workers))]
@@ -450,12 +451,3 @@ class PushConsumer:
             await self._offsets.persist(queues)
         except TandemError as error:
             log.warning("group %s: offsets are not written this time: %s", self._group, error)
-
-    async def _check_filters(self) -> None:
-        """An SQL92 filter that brokers refuse should fail at start, not stay silent."""
-        for item in self._subscriptions.values():
-            if item.expression_type != SQL92:
-                continue
-            for queue in {q.broker_name: q for q in await self.session.subscribe_queues(item.topic)}.values():
-                address = await self.session.any_address(queue.broker_name, queue.topic)
-                await self.session.api.check_subscription(address, self.session.client_id, self._group, item)

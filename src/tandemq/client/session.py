@@ -16,12 +16,13 @@ from tandemq.client.config import ClientConfig, parse_namesrv
 from tandemq.client.ids import UniqueKeys, client_id, local_ip
 from tandemq.client.nameservers import NameServers
 from tandemq.client.routes import Routes, subscribe_queues, template_route
+from tandemq.client.subscription import SQL92
 from tandemq.clock import Clock, SystemClock
 from tandemq.codec import bodies, fastjson
 from tandemq.codec.acl import sign
 from tandemq.codec.codes import RequestCode, ResponseCode
 from tandemq.codec.command import Command
-from tandemq.codec.heartbeat import ConsumerGroupInfo, Heartbeat, encode_heartbeat
+from tandemq.codec.heartbeat import ConsumerGroupInfo, Heartbeat, Subscription, encode_heartbeat
 from tandemq.errors import NoRoute, RemotingError, ReplyError, TandemError
 from tandemq.model.route import MASTER_ID, TopicRoute
 from tandemq.model.topic import AUTO_CREATE_TOPIC, QueueRef
@@ -256,6 +257,14 @@ class Session:
         while True:
             await asyncio.sleep(self.config.route_interval_ms / 1000)
             await self.refresh_routes()
+
+    async def check_filter(self, group: str, item: Subscription) -> None:
+        """An SQL92 filter that brokers refuse (switched off, or wrong) fails here instead of staying silent."""
+        if item.expression_type != SQL92:
+            return
+        for queue in {queue.broker_name: queue for queue in await self.subscribe_queues(item.topic)}.values():
+            address = await self.any_address(queue.broker_name, queue.topic)
+            await self.api.check_subscription(address, self.client_id, group, item)
 
     # members and heartbeats
 
