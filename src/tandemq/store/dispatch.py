@@ -30,7 +30,7 @@ from tandemq.store.commit_log import CommitLog
 from tandemq.store.consume_queue import ENTRY, ConsumeQueue
 from tandemq.store.key_hash import TopicHasher
 from tandemq.store.key_index import KeyIndex
-from tandemq.store.queues import QueueTable
+from tandemq.store.queues import QueueTable, Route
 
 _INT = Struct(">I")
 _SHORT = Struct(">H")
@@ -52,6 +52,7 @@ class Dispatcher:
         self._index = index
         self._delays_ms = delays_ms
         self._hashers: dict[str, TopicHasher] = {}
+        """Shared by the queues of a topic; one for each topic of the log."""
         self._tags: dict[bytes, int] = {}
         self.position = position
         self.index_from = position
@@ -87,8 +88,8 @@ class Dispatcher:
     ) -> int:
         """Dispatches within one segment from `at`; where it stopped: the segment's end after its blank."""
         head_of, int_of, short_of, long_of = HEAD.unpack_from, _INT.unpack_from, _SHORT.unpack_from, _LONG.unpack_from
-        whole_heads, queues, tags_known, pack_entry = WHOLE_HEADS, self._queues.table, self._tags, ENTRY.pack
-        hashers, index_from = self._hashers, self.index_from if self._index is not None else 1 << 63
+        whole_heads, routes, tags_known, pack_entry = WHOLE_HEADS, self._queues.routes, self._tags, ENTRY.pack
+        index_from = self.index_from if self._index is not None else 1 << 63
         hashed: list[tuple[int, int, int]] = []
         stored_at = 0
         while at < enough:
@@ -112,29 +113,28 @@ class Dispatcher:
                 break
             if magic == MAGIC_V1:
                 topic_stop = tail + 1 + view[tail]
-                topic = str(view[tail + 1 : topic_stop], "utf-8", "replace")
+                topic = view[tail + 1 : topic_stop].tobytes()
             else:
                 topic_stop = tail + 2 + short_of(view, tail)[0]
-                topic = str(view[tail + 2 : topic_stop], "utf-8", "replace")
+                topic = view[tail + 2 : topic_stop].tobytes()
             properties = view[topic_stop + 2 : end].tobytes()
             stored_at = long_of(view, at + 68 if sys_flag & BORN_HOST_V6 else at + 56)[0]
             kind = sys_flag & TRANSACTION_MASK
+            queue, key, hasher = routes.get((topic, queue_id)) or self._route(topic, queue_id)
 
             if kind != TRANSACTION_PREPARED and kind != TRANSACTION_ROLLBACK:
-                if topic == SCHEDULE_TOPIC:
+                if key[0] == SCHEDULE_TOPIC:
                     tags = self._delivery_time(properties, stored_at)
                 else:
-                    text = property_value(properties, _TAGS)
+                    text = property_value(properties, _TAGS) if _TAGS in properties else b""
                     if text:
                         known = tags_known.get(text)
                         tags = self._new_tags(text) if known is None else known
                     else:
                         tags = 0
-                key = (topic, queue_id)
-                queue = queues.get(key) or self._queues.create(topic, queue_id)
                 if queue is None:
-                    self.skipped += 1
-                else:
+                    queue = self._new_queue(key)
+                if queue is not None:
                     if queue_offset > queue.count:
                         self._fill(queue, queue_offset)
                     if queue_offset == queue.count:
@@ -146,9 +146,8 @@ class Dispatcher:
 
             if physical_offset >= index_from and kind != TRANSACTION_ROLLBACK:
                 unique = property_value(properties, _UNIQUE_KEY)
-                keys = property_value(properties, _KEYS)
+                keys = property_value(properties, _KEYS) if _KEYS in properties else b""
                 if unique or keys:
-                    hasher = hashers.get(topic) or self._hasher(topic)
                     if unique:
                         hashed.append((hasher.key_hash(unique), physical_offset, stored_at))
                     if keys:
@@ -190,9 +189,24 @@ class Dispatcher:
     def _refuse(self, physical_offset: int, reason: str) -> None:
         self.problem = f"the record at offset {physical_offset} can't be dispatched: {reason}"
 
-    def _hasher(self, topic: str) -> TopicHasher:
-        hasher = self._hashers[topic] = TopicHasher(topic)
-        return hasher
+    def _route(self, raw_topic: bytes, queue_id: int) -> Route:
+        """Everything the loop needs to know about a queue, remembered once the queue exists."""
+        topic = raw_topic.decode("utf-8", "replace")
+        hasher = self._hashers.get(topic)
+        if hasher is None:
+            hasher = self._hashers[topic] = TopicHasher(topic)
+        key = (topic, queue_id)
+        queue = self._queues.table.get(key)
+        route = (queue, key, hasher)
+        if queue is not None:
+            self._queues.routes[raw_topic, queue_id] = route
+        return route
+
+    def _new_queue(self, key: tuple[str, int]) -> ConsumeQueue | None:
+        queue = self._queues.create(*key)
+        if queue is None:
+            self.skipped += 1
+        return queue
 
     def _new_tags(self, text: bytes) -> int:
         if len(self._tags) >= TAGS_REMEMBERED_MAX:

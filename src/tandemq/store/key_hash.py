@@ -12,12 +12,11 @@ from tandemq.model.message import java_hash
 _MASK = 0xFFFFFFFF
 _SIGN = 0x80000000
 _P4 = 31**4 & _MASK
-_P8 = 31**8 & _MASK
 PREFIXES_MAX = 8192
-CHUNKS_MAX = 1 << 17
+ENDINGS_MAX = 1 << 17
 
 _powers: dict[int, tuple[int, ...]] = {}
-_chunks: dict[bytes, int] = {}
+_endings: dict[bytes, int] = {}
 
 
 def _polynomial(text: bytes) -> int:
@@ -32,10 +31,10 @@ def _polynomial(text: bytes) -> int:
     return total & _MASK
 
 
-def _chunk(text: bytes) -> int:
-    if len(_chunks) >= CHUNKS_MAX:
-        _chunks.clear()
-    value = _chunks[text] = _polynomial(text)
+def _ending(text: bytes) -> int:
+    if len(_endings) >= ENDINGS_MAX:
+        _endings.clear()
+    value = _endings[text] = _polynomial(text)
     return value
 
 
@@ -51,24 +50,24 @@ class TopicHasher:
 
     def key_hash(self, key: bytes) -> int:
         """What the index file stores for `topic#key`; key as UTF-8."""
-        if len(key) < 8 or not key.isascii():
-            return absolute(java_hash(f"{self._topic}#{key.decode('utf-8', 'replace')}"))
-        prefix = self._prefixes.get(key[:-8])
+        prefix = self._prefixes.get(key[:-4])
         if prefix is None:
-            prefix = self._prefix(key[:-8])
-        first = _chunks.get(key[-8:-4])
-        if first is None:
-            first = _chunk(key[-8:-4])
-        second = _chunks.get(key[-4:])
-        if second is None:
-            second = _chunk(key[-4:])
-        value = (prefix * _P8 + first * _P4 + second) & _MASK
+            if len(key) < 4 or not key[:-4].isascii():
+                return absolute(java_hash(f"{self._topic}#{key.decode('utf-8', 'replace')}"))
+            prefix = self._prefix(key[:-4])
+        ending = _endings.get(key[-4:])
+        if ending is None:
+            if len(key) < 4 or not key.isascii():
+                return absolute(java_hash(f"{self._topic}#{key.decode('utf-8', 'replace')}"))
+            ending = _ending(key[-4:])
+        value = (prefix + ending) & _MASK
         return value if value < _SIGN else (_SIGN * 2 - value) & 0x7FFFFFFF
 
     def _prefix(self, head: bytes) -> int:
         if len(self._prefixes) >= PREFIXES_MAX:
             self._prefixes.clear()
-        value = self._prefixes[head] = (self._start * pow(31, len(head), 1 << 32) + _polynomial(head)) & _MASK
+        start = self._start * pow(31, len(head), 1 << 32) + _polynomial(head)
+        value = self._prefixes[head] = start * _P4 & _MASK
         return value
 
 

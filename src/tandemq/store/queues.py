@@ -2,12 +2,15 @@
 
 from collections.abc import Iterable
 from pathlib import Path
+from typing import TypeAlias
 
 from tandemq.store.config import ENTRY_SIZE
 from tandemq.store.consume_queue import ConsumeQueue
 from tandemq.store.disk import Disk
+from tandemq.store.key_hash import TopicHasher
 from tandemq.store.layout import CONSUME_QUEUE, queue_directory
 
+Route: TypeAlias = tuple[ConsumeQueue | None, tuple[str, int], TopicHasher]
 NAME_BYTES_MAX = 255
 """What a file system takes as one name."""
 
@@ -19,6 +22,8 @@ class QueueTable:
         self._file_size = file_size
         self.file_entries = file_size // ENTRY_SIZE
         self.table: dict[tuple[str, int], ConsumeQueue] = {}
+        self.routes: dict[tuple[bytes, int], Route] = {}
+        """Dispatch's short cut from a record's topic bytes to its queue; forgotten whenever a queue goes."""
         self._new_directories: set[Path] = set()
 
     def load(self) -> list[ConsumeQueue]:
@@ -65,13 +70,19 @@ class QueueTable:
         keys = [key for key in self.table if key[0] == topic]
         for key in keys:
             del self.table[key]
+        self.routes.clear()
         self._disk.remove_tree(self._root / CONSUME_QUEUE / topic)
         if keys:
             self._disk.sync_directory(self._root / CONSUME_QUEUE)
         return len(keys)
 
-    def destroy(self) -> None:
+    def clear(self) -> None:
+        """Forgets the queues, not their files."""
         self.table.clear()
+        self.routes.clear()
+
+    def destroy(self) -> None:
+        self.clear()
         self._disk.remove_tree(self._root / CONSUME_QUEUE)
         self._disk.sync_directory(self._root)
 

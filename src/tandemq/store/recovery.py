@@ -120,7 +120,7 @@ class Recovery:
             self.queues.destroy()
             if self.index is not None:
                 self.index.destroy()
-        self.queues.table.clear()
+        self.queues.clear()
         dispatcher.position = dispatcher.index_from = 0
         self.log.set_end(0)
         return Recovered(not self.aborted, 0, 0, 0, 0, False, False)
@@ -266,7 +266,7 @@ class Recovery:
                 return self._dispatch_from(dispatcher, begin, start, end)
             except ViewsDamaged:
                 pass
-        self.queues.table.clear()
+        self.queues.clear()
         if not self.read_only:
             self.queues.destroy()
             if self.index is not None:
