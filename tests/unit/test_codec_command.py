@@ -169,8 +169,23 @@ def test_code_beyond_16_bits_needs_json() -> None:
     ],
 )
 def test_sizes_that_break_a_limit_end_the_stream(prefix: str, error: type[CodecError]) -> None:
+    reader = FrameReader()
+    assert reader.feed(bytes.fromhex(prefix)) == []
+    assert type(reader.error) is error
     with pytest.raises(error):
-        FrameReader().feed(bytes.fromhex(prefix))
+        reader.feed(b"more")
+
+
+def test_frames_before_a_broken_one_are_given() -> None:
+    """What was complete is served, as if it had come in a read of its own."""
+    command, _, data = CASES["reference vector, JSON"]
+    for start in (0, 5):  # in one read, or finished by the read that also brings the broken one
+        reader = FrameReader()
+        reader.feed(data[:start])
+        frames = reader.feed(data[start:] + b"\xff" * 20)
+        assert [decode_command(frame) for frame in frames] == [command]
+        assert isinstance(reader.error, FrameTooLarge)
+        assert reader.pending_size == 0
 
 
 def test_largest_frame_is_taken_and_costs_one_copy() -> None:

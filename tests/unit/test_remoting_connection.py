@@ -266,10 +266,11 @@ def test_what_is_no_frame_ends_the_connection(data: bytes) -> None:
     run(story)
 
 
-def test_answers_before_a_broken_frame_still_leave() -> None:
+@pytest.mark.parametrize("broken", [b"\x00\x00\x00\x0a\x00\x00\x00\x05hello!", b"\xff" * 20])
+def test_answers_before_a_broken_frame_still_leave(broken: bytes) -> None:
     async def story() -> None:
         connection, transport = connect(Dispatcher({1: echo}))
-        connection.data_received(requests(2) + b"\x00\x00\x00\x0a\x00\x00\x00\x05hello!")
+        connection.data_received(requests(2) + broken)
         assert transport.aborted
         assert [answer.opaque for answer in transport.answers()] == [0, 1]
 

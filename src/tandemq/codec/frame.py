@@ -15,7 +15,7 @@ unfinished frame.
 
 import struct
 
-from tandemq.errors import FrameTooLarge, MalformedHeader
+from tandemq.errors import CodecError, FrameTooLarge, MalformedHeader
 
 JSON = 0
 ROCKETMQ = 1
@@ -42,14 +42,17 @@ def encode_frame(encoding: int, header: bytes, body: bytes | memoryview = b"") -
 class FrameReader:
     """Takes any split of the byte stream; gives whole frames in order.
 
-    The stream starts at a frame boundary. After an exception the reader is broken: close the connection.
+    The stream starts at a frame boundary. Look at `error` after every `feed`: when it is set, the start of the next
+    frame is unknown and the connection must end.
     """
 
-    __slots__ = ("_needed", "_pending", "frame_size_max", "header_size_max")
+    __slots__ = ("_needed", "_pending", "error", "frame_size_max", "header_size_max")
 
     def __init__(self, frame_size_max: int = FRAME_SIZE_MAX, header_size_max: int = HEADER_SIZE_MAX) -> None:
         self.frame_size_max = frame_size_max
         self.header_size_max = header_size_max
+        self.error: CodecError | None = None
+        """FrameTooLarge or MalformedHeader: why nothing more can be read; `feed` raises it from then on."""
         self._pending = bytearray()
         """The start of a frame that is not complete; a fresh object per frame, because views of the old one live on."""
         self._needed = 8
@@ -61,7 +64,9 @@ class FrameReader:
         return len(self._pending)
 
     def feed(self, data: bytes) -> list[Frame]:
-        """The frames that `data` completes. FrameTooLarge or MalformedHeader for a stream that can't go on."""
+        """The frames that `data` completes, those before a broken one included; then `error` says what broke."""
+        if self.error is not None:
+            raise self.error
         chunk: bytes | bytearray = data
         if self._pending:
             self._pending += data
@@ -80,7 +85,9 @@ class FrameReader:
                 or header_size > self.header_size_max
                 or header_size + 4 > frame_size
             ):
-                self._refuse(frame_size, header_size)
+                self.error = self._refusal(frame_size, header_size)
+                self._pending = bytearray()
+                return frames
             if end > stop:
                 self._keep(view[position:], end - position)
                 return frames
@@ -97,9 +104,9 @@ class FrameReader:
         if len(rest) != len(self._pending):  # equal sizes mean that nothing of `_pending` was used, or both are empty
             self._pending = bytearray(rest)
 
-    def _refuse(self, frame_size: int, header_size: int) -> None:
+    def _refusal(self, frame_size: int, header_size: int) -> CodecError:
         if frame_size + 4 > self.frame_size_max:
-            raise FrameTooLarge(f"frame of {frame_size + 4} bytes announced, the limit is {self.frame_size_max}")
+            return FrameTooLarge(f"frame of {frame_size + 4} bytes announced, the limit is {self.frame_size_max}")
         if header_size + 4 > frame_size:
-            raise MalformedHeader(f"header of {header_size} bytes announced in a frame of {frame_size + 4}")
-        raise FrameTooLarge(f"header of {header_size} bytes announced, the limit is {self.header_size_max}")
+            return MalformedHeader(f"header of {header_size} bytes announced in a frame of {frame_size + 4}")
+        return FrameTooLarge(f"header of {header_size} bytes announced, the limit is {self.header_size_max}")

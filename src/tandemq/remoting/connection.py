@@ -172,11 +172,7 @@ class Connection(asyncio.Protocol):
     def data_received(self, data: bytes) -> None:
         self.last_activity = self.last_received = self._now()
         self.bytes_in += len(data)
-        try:
-            frames = self._reader.feed(data)
-        except CodecError as error:
-            self.abort(str(error))
-            return
+        frames = self._reader.feed(data) if self._reader.error is None else []
         held = self._reader.pending_size
         if held > _SMALL or self._held:
             self._hold(held if held > _SMALL else 0)
@@ -184,6 +180,9 @@ class Connection(asyncio.Protocol):
             self._backlog.extend(frames)
         else:
             self._process(frames)
+        if self._reader.error is not None:
+            self._flush()
+            self.abort(str(self._reader.error))
 
     def _hold(self, size: int) -> None:
         """Accounts for the start of a large frame whose rest has not come."""
