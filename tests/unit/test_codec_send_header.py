@@ -88,6 +88,18 @@ def test_round_trip_in_both_encodings(short: bool) -> None:
         assert decode_send(header, code, encoding).properties == "k\x01v\x02"
 
 
+@pytest.mark.parametrize(
+    ("letter", "value"), [("e", 2**31), ("f", -(2**31) - 1), ("g", 2**63), ("j", 2**40), ("l", 2**31)]
+)
+def test_numbers_that_do_not_fit_a_record_are_refused(letter: str, value: int) -> None:
+    """On both roads, before anything is stored."""
+    ext = {**send_ext(EXPECTED, short=True), letter: str(value)}
+    for encoding in (0, ROCKETMQ):
+        _, header, _ = FrameReader().feed(encode_request(Command(310, ext), encoding))[0]
+        with pytest.raises(MalformedHeader, match="bits"):
+            decode_send(header, 310, encoding)
+
+
 @pytest.mark.parametrize("broken", [JAVA.replace(b'"b":"T",', b""), JAVA.replace(b'"d":"4"', b'"d":"four"')])
 def test_missing_or_unreadable_fields_are_named(broken: bytes) -> None:
     with pytest.raises(MalformedHeader, match=r"topic|defaultTopicQueueNums"):

@@ -5,8 +5,8 @@ SEND_MESSAGE and SEND_REPLY_MESSAGE carry the long names, their V2 forms and SEN
 where text is due, null, binary headers) goes through the general decoder and `send_header_of`.
 """
 
-from collections.abc import Callable
-from typing import Any
+from collections.abc import Callable, Mapping
+from typing import Annotated, Any
 
 import msgspec
 
@@ -29,21 +29,25 @@ SHORT_CODES = frozenset(
 LONG_CODES = frozenset((RequestCode.SEND_MESSAGE, RequestCode.SEND_REPLY_MESSAGE))
 
 
+Int32 = Annotated[int, msgspec.Meta(ge=-(2**31), lt=2**31)]
+Int64 = Annotated[int, msgspec.Meta(ge=-(2**63), le=2**63 - 1)]
+
+
 class SendHeader(msgspec.Struct, gc=False):
     """A send's ext fields by their long names; `version` is that of the sender, from the command header."""
 
     producerGroup: str
     topic: str
     defaultTopic: str
-    defaultTopicQueueNums: int
-    queueId: int
-    sysFlag: int
-    bornTimestamp: int
-    flag: int
+    defaultTopicQueueNums: Int32
+    queueId: Int32
+    sysFlag: Int32
+    bornTimestamp: Int64
+    flag: Int32
     properties: str = ""
-    reconsumeTimes: int = 0
+    reconsumeTimes: Int32 = 0
     unitMode: bool = False
-    maxReconsumeTimes: int | None = None
+    maxReconsumeTimes: Int32 | None = None
     batch: bool = False
     bname: str = ""
     version: int = 0
@@ -108,26 +112,34 @@ def send_header_of(ext: dict[str, str], code: int, version: int) -> SendHeader:
     for name in (*required, "bornTimestamp", "flag"):
         if found.get(name) is None:
             raise MalformedHeader(f"send without {name}")
+    return SendHeader(
+        producerGroup=found["producerGroup"] or "",
+        topic=found["topic"] or "",
+        defaultTopic=found["defaultTopic"] or "",
+        defaultTopicQueueNums=_number(found, "defaultTopicQueueNums"),
+        queueId=_number(found, "queueId"),
+        sysFlag=_number(found, "sysFlag"),
+        bornTimestamp=_number(found, "bornTimestamp", bits=64),
+        flag=_number(found, "flag"),
+        properties=found.get("properties") or "",
+        reconsumeTimes=_number(found, "reconsumeTimes"),
+        unitMode=bool_of(found, "unitMode"),
+        maxReconsumeTimes=_number(found, "maxReconsumeTimes") if found.get("maxReconsumeTimes") else None,
+        batch=bool_of(found, "batch"),
+        bname=found.get("bname") or "",
+        version=version,
+    )
+
+
+def _number(found: Mapping[str, str | None], name: str, bits: int = 32) -> int:
+    """A number that fits its field of the record; 0 when it is absent."""
     try:
-        return SendHeader(
-            producerGroup=found["producerGroup"] or "",
-            topic=found["topic"] or "",
-            defaultTopic=found["defaultTopic"] or "",
-            defaultTopicQueueNums=int_of(found, "defaultTopicQueueNums"),
-            queueId=int_of(found, "queueId"),
-            sysFlag=int_of(found, "sysFlag"),
-            bornTimestamp=int_of(found, "bornTimestamp"),
-            flag=int_of(found, "flag"),
-            properties=found.get("properties") or "",
-            reconsumeTimes=int_of(found, "reconsumeTimes"),
-            unitMode=bool_of(found, "unitMode"),
-            maxReconsumeTimes=int_of(found, "maxReconsumeTimes") if found.get("maxReconsumeTimes") else None,
-            batch=bool_of(found, "batch"),
-            bname=found.get("bname") or "",
-            version=version,
-        )
+        value = int_of(found, name)
     except MalformedBody as error:
         raise MalformedHeader(str(error)) from None
+    if not -(2 ** (bits - 1)) <= value < 2 ** (bits - 1):
+        raise MalformedHeader(f"{name}={str(value)[:40]}: more than {bits} bits")
+    return value
 
 
 def send_ext(send: SendHeader, *, short: bool) -> dict[str, str]:
