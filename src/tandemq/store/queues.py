@@ -1,5 +1,6 @@
 """All consume queues of a store, by (topic, queue id)."""
 
+import contextlib
 from collections.abc import Iterable
 from pathlib import Path
 from typing import TypeAlias
@@ -73,7 +74,8 @@ class QueueTable:
         self.routes.clear()
         self._disk.remove_tree(self._root / CONSUME_QUEUE / topic)
         if keys:
-            self._disk.sync_directory(self._root / CONSUME_QUEUE)
+            with contextlib.suppress(FileNotFoundError):  # asked about, never written: there may be no directory yet
+                self._disk.sync_directory(self._root / CONSUME_QUEUE)
         return len(keys)
 
     def clear(self) -> None:
