@@ -100,6 +100,8 @@ def test_undecided_halves_are_asked_about_and_decided_ones_settled(golden: Path,
             for group in {half.properties["PGROUP"] for half in halves}:
                 broker.members.register_producer(group, producer, "golden", "JAVA", 407, 0.0)  # type: ignore[arg-type]
             await broker.transactions.check()
+            broker.store.flush_once()
+            broker.transactions.save_progress()
             asked = {command.ext["transactionId"] for command in producer.sent if command.code == 39}
             assert len(asked) == 4
             committed = {m.properties["UNIQ_KEY"] for q in range(8) for m in _messages(broker, "tx", q)}

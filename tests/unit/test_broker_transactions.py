@@ -59,6 +59,8 @@ class Story:
     async def check(self) -> None:
         await self.service.check()
         await self.parts.settle()
+        self.parts.store.flush_once()
+        self.service.save_progress()
 
     def producer(self) -> None:
         self.parts.members.register_producer("pg", self.connection, "client", "JAVA", 407, 0.0)  # type: ignore[arg-type]

@@ -16,6 +16,7 @@ delivered twice; and op offsets named in one turn of the loop share one op recor
 
 import asyncio
 import logging
+from collections import deque
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from enum import Enum
@@ -49,6 +50,8 @@ QUEUE_ID = 0
 """Half and op topics have one queue, as upstream creates them."""
 READ_BATCH = 256
 READ_BYTES = 1024 * 1024
+PROGRESS_MAX = 64
+"""Rounds that wait for a flush; beyond it the oldest is forgotten, its work is just repeated after a crash."""
 CHECKS_PER_TURN = 64
 """Halves looked at before the loop gets its turn again."""
 
@@ -229,6 +232,8 @@ class TransactionService:
         self.ledger = HalfLedger()
         self._ops: list[int] = []
         self._aliases_known = False
+        self._progress: deque[tuple[int, int, int]] = deque(maxlen=PROGRESS_MAX)
+        """Rounds not yet saved: end of the log after it, half offset, op offset"""
         self._task: asyncio.Task[None] | None = None
         self._turn = 0
         self.asked = 0
@@ -237,9 +242,10 @@ class TransactionService:
     def start(self) -> None:
         if self._task is None:
             self.ledger = HalfLedger(
-                self._progress(TRANS_HALF_TOPIC),
-                self._progress(TRANS_OP_HALF_TOPIC),
+                self._saved_offset(TRANS_HALF_TOPIC),
+                self._saved_offset(TRANS_OP_HALF_TOPIC),
             )
+            self._progress.clear()
             self._aliases_known = False
             self._task = asyncio.get_running_loop().create_task(self._run(), name="transaction checks")
 
@@ -249,6 +255,7 @@ class TransactionService:
             task.cancel()
             await asyncio.gather(task, return_exceptions=True)
         self._write_ops()
+        self.save_progress()
 
     def decide(self, half_queue_offset: int) -> None:
         """The half is committed or rolled back: its op record is written at the end of this turn of the loop."""
@@ -260,7 +267,7 @@ class TransactionService:
         """Known to be decided already, so that a repeated END_TRANSACTION delivers nothing twice."""
         return half_queue_offset in self._ops or self.ledger.is_decided(half_queue_offset)
 
-    def _progress(self, topic: str) -> int:
+    def _saved_offset(self, topic: str) -> int:
         committed = self._offsets.query(TRANS_GROUP, topic, QUEUE_ID)
         return self._store.queue_range(topic, QUEUE_ID)[0] if committed == NOT_FOUND else committed
 
@@ -294,19 +301,30 @@ class TransactionService:
 
     async def check(self) -> None:
         """One round: settles what is decided, asks about what is too old."""
+        self.save_progress()
         if not self._aliases_known:
             await self._read_aliases()
         await self._read_ops()
         ledger, limits = self.ledger, self._limits()
-        before = (ledger.half_offset, ledger.op_offset)
         stop = self._store.queue_range(TRANS_HALF_TOPIC, QUEUE_ID)[1]
         try:
             while ledger.half_offset < stop and self._check_one(limits):
                 await self._breathe()
         finally:
-            if (ledger.half_offset, ledger.op_offset) != before:
-                self._offsets.commit(TRANS_GROUP, TRANS_HALF_TOPIC, QUEUE_ID, ledger.half_offset)
-                self._offsets.commit(TRANS_GROUP, TRANS_OP_HALF_TOPIC, QUEUE_ID, ledger.op_offset)
+            self._progress.append((self._store.appended, ledger.half_offset, ledger.op_offset))
+            self.save_progress()
+
+    def save_progress(self) -> None:
+        """Commits the offsets of rounds whose every record is on disk.
+
+        A half that was appended again is passed over: if the saved offset said so while a power cut took the copy,
+        nobody would ever ask about it again.
+        """
+        rounds = self._progress
+        while rounds and rounds[0][0] <= self._store.flushed:
+            _, half_offset, op_offset = rounds.popleft()
+            self._offsets.commit(TRANS_GROUP, TRANS_HALF_TOPIC, QUEUE_ID, half_offset)
+            self._offsets.commit(TRANS_GROUP, TRANS_OP_HALF_TOPIC, QUEUE_ID, op_offset)
 
     async def _read_aliases(self) -> None:
         """After a restart: which waiting halves were appended again, so that late answers find them."""

@@ -72,12 +72,18 @@ def decoded(data: bytes) -> list[Command]:
 class BrokerParts:
     """Create it inside a running loop; `settle()` lets dispatch happen."""
 
-    def __init__(self, disk: MemoryDisk | None = None, clock: ManualClock | None = None, **broker_options: Any) -> None:
+    def __init__(
+        self,
+        disk: MemoryDisk | None = None,
+        clock: ManualClock | None = None,
+        store_config: StoreConfig = STORE,
+        **broker_options: Any,
+    ) -> None:
         self.clock = clock or ManualClock()
         self.disk = disk or MemoryDisk()
         config = BrokerConfig(broker_name="broker-a", **broker_options)
-        self.live = LiveConfig(config, STORE, RemotingConfig(), ReplicationConfig(), self.clock.wall_ms)
-        self.store = MessageStore.open(Path("/store"), STORE, clock=self.clock, disk=self.disk, store_host=HOST)
+        self.live = LiveConfig(config, store_config, RemotingConfig(), ReplicationConfig(), self.clock.wall_ms)
+        self.store = MessageStore.open(Path("/store"), store_config, clock=self.clock, disk=self.disk, store_host=HOST)
         self.arrived: list[Queues] = []
         self.writer = MessageWriter(
             self.store,
