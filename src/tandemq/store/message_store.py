@@ -28,7 +28,14 @@ from tandemq.codec.record import (
     store_timestamp,
 )
 from tandemq.errors import CodecError, CorruptRecord, DiskFull, OffsetOutOfRange, StoreError
-from tandemq.model.message import BORN_HOST_V6, KEYS, STORE_HOST_V6, UNIQUE_KEY, StoredMessage
+from tandemq.model.message import (
+    BORN_HOST_V6,
+    KEYS,
+    STORE_HOST_V6,
+    TRANSACTION_PREPARED,
+    UNIQUE_KEY,
+    StoredMessage,
+)
 from tandemq.store import checkpoint, layout, truncation
 from tandemq.store.checkpoint import Checkpoint, CheckpointFile, ViewsPoint
 from tandemq.store.commit_log import CommitLog
@@ -398,7 +405,8 @@ class MessageStore:
             sys_flag &= ~STORE_HOST_V6
         topic_part, magic = self._topics.get(topic) or self._topic_part(topic)
         queue = self._queues.get((topic, queue_id)) or self._new_queue(topic, queue_id)
-        queue_offset = queue.next_offset
+        # Prepared and rolled-back records (both have this bit) are in no queue and take no offset.
+        queue_offset = 0 if sys_flag & TRANSACTION_PREPARED else queue.next_offset
         now = self._wall_ms()
         log = self.log
         try:
@@ -409,7 +417,8 @@ class MessageStore:
         except DiskFull as error:
             self._disk_full = str(error)
             raise
-        queue.next_offset = queue_offset + 1
+        if not sys_flag & TRANSACTION_PREPARED:
+            queue.next_offset = queue_offset + 1
         if self._flusher._asleep:
             self._flusher.note_append()
         return Appended(log.appended - size, size, queue_offset, now)
@@ -833,7 +842,7 @@ class MessageStore:
         position = self._dispatcher.position
         for message in self._walk(position, offset):
             queue = self._queues.get((message.topic, message.queue_id))
-            if queue is not None:
+            if queue is not None and not message.sys_flag & TRANSACTION_PREPARED:
                 queue.next_offset = max(queue.next_offset, message.queue_offset + 1)
 
     def number_undispatched(self) -> None:
@@ -841,7 +850,7 @@ class MessageStore:
         for message in self._walk(self._dispatcher.position, self.log.appended):
             key = (message.topic, message.queue_id)
             queue = self._queues.get(key) or self._queue_table.create(*key)
-            if queue is not None:
+            if queue is not None and not message.sys_flag & TRANSACTION_PREPARED:
                 queue.next_offset = max(queue.next_offset, message.queue_offset + 1)
 
     def walk(self, start: int | None = None) -> Iterator[StoredMessage]:
