@@ -34,7 +34,9 @@ def test_parts_by_topic_and_day_commit_once(tmp_path: Path) -> None:
     """A repeated version changes nothing and leaves no file of its own behind."""
     lake = Lake(str(tmp_path / "lake"))
     lake.create(COLUMNS)
-    rows = write(tmp_path / "lake", small_batch("orders", 10), small_batch("%RETRY%g", 5), small_batch("orders", 3, day=1))
+    rows = write(
+        tmp_path / "lake", small_batch("orders", 10), small_batch("%RETRY%g", 5), small_batch("orders", 3, day=1)
+    )
     assert sorted((row.topic, row.rows) for row in rows) == [("%RETRY%g", 5), ("orders", 3), ("orders", 10)]
     assert lake.commit("app", 0, rows)
     again = write(tmp_path / "lake", small_batch("orders", 10))

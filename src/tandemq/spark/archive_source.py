@@ -1,6 +1,7 @@
 """An internal format: reading a partition *writes* it to the lake and yields the manifest. Used by the archive job.
 
-Registered by the job, not discovered: it is not meant to be read by users. Options are those of the source it wraps, and
+Registered by the job, not discovered: it is not meant to be read by users. Options are those of the source it
+wraps, and
 `archiveTo`, `archiveFrom` (rocketmq or rocketmq-commitlog), `archiveColumns`.
 """
 

@@ -246,7 +246,9 @@ class Lake:
 
         table = DeltaTable(self.root, version=version) if version is not None else self._open()
         if table is None:
-            raise ConfigError(f"{self.root} is no Delta table: give the directory that `tandemq spark archive` wrote to")
+            raise ConfigError(
+                f"{self.root} is no Delta table: give the directory that `tandemq spark archive` wrote to"
+            )
         found = pa.table(table.get_add_actions(flatten=True)).to_pylist()
         return table.version(), sorted(found, key=lambda action: str(action["path"]))
 

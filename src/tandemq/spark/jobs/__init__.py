@@ -1,1 +1,3 @@
-"""Jobs shipped ready to run: each module is one, a function from plain arguments to a result that people and JSON read."""
+"""Jobs shipped ready to run: each module is one, a function from plain arguments to a result that people and JSON
+read.
+"""

@@ -11,9 +11,7 @@ import pyarrow as pa
 Item = TypeVar("Item")
 
 
-def run_tasks(
-    spark: Any, items: Sequence[Item], work: Callable[[Item], Iterator[pa.RecordBatch]], ddl: str
-) -> Any:
+def run_tasks(spark: Any, items: Sequence[Item], work: Callable[[Item], Iterator[pa.RecordBatch]], ddl: str) -> Any:
     """A DataFrame with the schema `ddl` of all batches that `work` yields; lazy, as DataFrames are."""
     if not items:
         return spark.createDataFrame([], ddl)
