@@ -313,3 +313,63 @@ def test_a_started_broker_has_what_upstream_has(tmp_path: Path) -> None:
         assert "TOOLS_CONSUMER" in broker.groups
 
     run(tmp_path, story)
+
+
+@pytest.mark.parametrize("flush", ["ASYNC_FLUSH", "SYNC_FLUSH"])
+def test_what_was_accepted_is_finished_before_the_broker_stops(tmp_path: Path, flush: str) -> None:
+    """Every send in flight gets an answer that is true, or none; what was answered OK is there afterwards."""
+
+    async def story(cluster: LocalCluster, client: Client) -> None:
+        broker = await cluster.add_broker(properties={"flushDiskType": flush})
+        stored: list[int] = []
+        refused: list[int] = []
+
+        async def sender(number: int) -> None:
+            for turn in range(1000):
+                try:
+                    reply = await client.send(broker, b"%d-%d" % (number, turn))
+                except RemotingError:
+                    return
+                if reply.code != 0:
+                    refused.append(reply.code)
+                    return
+                stored.append(int(reply.ext["queueOffset"]))
+
+        senders = [asyncio.create_task(sender(number)) for number in range(16)]
+        await until(lambda: len(stored) > 200)
+        again = await cluster.restart(broker)
+        await asyncio.gather(*senders)
+        assert len(set(stored)) == len(stored)
+        assert set(refused) <= {14}
+        low, high = again.store.queue_range("T", 0)
+        assert low == 0
+        assert set(stored) <= set(range(high))
+        assert again.store.recovered is not None
+        assert not (broker.root / "config" / "topics.json.tmp").exists()
+
+    run(tmp_path, story)
+
+
+def test_a_promoted_slave_writes_and_registers_as_master(tmp_path: Path) -> None:
+    """What the broker does itself; who may be promoted is replication's to decide."""
+
+    async def story(cluster: LocalCluster, client: Client) -> None:
+        from tandemq.broker.config import BrokerRole
+
+        broker = await cluster.add_broker("broker-a", 1)
+        assert (await client.send(broker, topic="TBW102")).code == 14
+        await broker.change_role(BrokerRole.ASYNC_MASTER, 0)
+        broker.allow_writes()
+        assert (await client.send(broker)).code == 0
+
+        async def is_master() -> bool:
+            reply = await client.ask(cluster.namesrv_address, ROUTE, {"topic": "T"})
+            return reply.code == 0 and json.loads(bytes(reply.body))["brokerDatas"][0]["brokerAddrs"] == {
+                "0": broker.address
+            }
+
+        await until(is_master)
+        await broker.change_role(BrokerRole.SLAVE, 1)
+        assert (await client.send(broker)).code == 14
+
+    run(tmp_path, story)
