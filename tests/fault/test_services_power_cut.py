@@ -28,7 +28,7 @@ from tandemq.testing.disk import CrashableDisk
 DELAYS = parse_delay_levels("1s 5s 10s")
 LAZY = replace(STORE, flush_views_interval_ms=3_600_000)
 """Nothing is flushed but by `flush`: the service must not rely on luck."""
-SEEDS = range(25)
+SEEDS = [*range(4), *(pytest.param(seed, marks=pytest.mark.slow) for seed in range(4, 25))]
 
 
 class Node:

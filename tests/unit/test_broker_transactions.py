@@ -284,3 +284,28 @@ def test_a_slave_refuses() -> None:
         assert s.end(s.half(b"x"), COMMIT) == 11
 
     run(story)
+
+
+def test_a_discarded_half_gets_a_second_chance() -> None:
+    """RESUME_CHECK_HALF_MESSAGE puts it back with no check counted; anything else is refused."""
+
+    async def story() -> None:
+        s = Story(check_max=1)
+        s.producer()
+        s.half(b"x")
+        await s.parts.settle()
+        for _ in range(2):
+            s.parts.clock.advance(7)
+            await s.check()
+        (discarded,) = s.parts.read(TRANS_CHECK_MAX_TIME_TOPIC)
+        reply = s.handlers.resume(s.connection, Command(323, {"msgId": discarded.message_id}))  # type: ignore[arg-type]
+        assert decoded(reply)[0].code == 0
+        await s.parts.settle()
+        s.parts.clock.advance(7)
+        await s.check()
+        assert len(s.connection.sent) == 2
+        for wrong in (s.parts.read(TRANS_HALF_TOPIC)[0].message_id, "nonsense"):
+            with pytest.raises(ReplyError):
+                s.handlers.resume(s.connection, Command(323, {"msgId": wrong}))  # type: ignore[arg-type]
+
+    run(story)

@@ -267,6 +267,12 @@ class TransactionService:
         """Known to be decided already, so that a repeated END_TRANSACTION delivers nothing twice."""
         return half_queue_offset in self._ops or self.ledger.is_decided(half_queue_offset)
 
+    def resume(self, half: StoredMessage) -> None:
+        """Puts a discarded half back at the end of the queue, with no check counted."""
+        properties = {**half.properties, TRANSACTION_CHECK_TIMES: "0"}
+        properties.pop(PREPARED_QUEUE_OFFSET, None)
+        self._append_half(half, properties)
+
     def _saved_offset(self, topic: str) -> int:
         committed = self._offsets.query(TRANS_GROUP, topic, QUEUE_ID)
         return self._store.queue_range(topic, QUEUE_ID)[0] if committed == NOT_FOUND else committed
@@ -396,7 +402,13 @@ class TransactionService:
         properties.setdefault(PREPARED_QUEUE_OFFSET, str(half.queue_offset))
         if ask:
             properties[TRANSACTION_CHECK_TIMES] = str(check_times(half) + 1)
-        appended = self._writer.append(
+        appended = self._append_half(half, properties)
+        self.ledger.renew(half.queue_offset, appended.queue_offset)
+        if ask:
+            self._ask(half, properties, appended)
+
+    def _append_half(self, half: StoredMessage, properties: dict[str, str]) -> Appended:
+        return self._writer.append(
             TRANS_HALF_TOPIC,
             QUEUE_ID,
             half.flag,
@@ -408,9 +420,6 @@ class TransactionService:
             half.body,
             encode_properties(properties),
         )
-        self.ledger.renew(half.queue_offset, appended.queue_offset)
-        if ask:
-            self._ask(half, properties, appended)
 
     def _ask(self, half: StoredMessage, properties: dict[str, str], appended: Appended) -> None:
         group = half.properties.get(PRODUCER_GROUP, "")

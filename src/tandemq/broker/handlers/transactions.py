@@ -1,4 +1,4 @@
-"""END_TRANSACTION: the producer's word about a half message (upstream's EndTransactionProcessor)."""
+"""END_TRANSACTION: the producer's word about a half message (upstream's EndTransactionProcessor); and second chances."""
 
 from collections.abc import Callable
 
@@ -18,8 +18,9 @@ from tandemq.model.message import (
     TRANSACTION_COMMIT,
     TRANSACTION_ROLLBACK,
     StoredMessage,
+    parse_offset_message_id,
 )
-from tandemq.model.topic import TRANS_HALF_TOPIC, topic_name_problem
+from tandemq.model.topic import TRANS_CHECK_MAX_TIME_TOPIC, TRANS_HALF_TOPIC, topic_name_problem
 from tandemq.remoting.connection import Connection
 from tandemq.remoting.dispatch import Handler
 from tandemq.replication.acks import PutStatus
@@ -47,7 +48,10 @@ class TransactionHandlers:
         self._clock = clock
 
     def handlers(self) -> dict[int, Handler]:
-        return {RequestCode.END_TRANSACTION: self.end}
+        return {
+            RequestCode.END_TRANSACTION: self.end,
+            RequestCode.RESUME_CHECK_HALF_MESSAGE: self.resume,
+        }
 
     def end(self, connection: Connection, command: Command) -> bytes | None:
         """Commit or roll back; a third answer ("unknown") is not answered at all, as upstream does."""
@@ -69,6 +73,20 @@ class TransactionHandlers:
         if decision == TRANSACTION_COMMIT:
             self._commit(half)
         self._service.decide(half.queue_offset)
+        return encode_response(command.opaque, ResponseCode.SUCCESS)
+
+    def resume(self, connection: Connection, command: Command) -> bytes:
+        """A half that was given up is asked about again, as if it were new (mqadmin resumeCheckHalfMessage)."""
+        message_id = text_field(command.ext, "msgId")
+        try:
+            half = self._store.read(parse_offset_message_id(message_id)[1])
+        except (ValueError, OffsetOutOfRange, CodecError) as error:
+            raise ReplyError(ResponseCode.SYSTEM_ERROR, f"no message {message_id[:60]!r}: {error}") from None
+        if half.topic != TRANS_CHECK_MAX_TIME_TOPIC:
+            raise ReplyError(
+                ResponseCode.SYSTEM_ERROR, f"{message_id} is in {half.topic}, not in {TRANS_CHECK_MAX_TIME_TOPIC}"
+            )
+        self._service.resume(half)
         return encode_response(command.opaque, ResponseCode.SUCCESS)
 
     def _half(self, offset: int) -> StoredMessage:
