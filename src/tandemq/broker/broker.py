@@ -40,11 +40,12 @@ from tandemq.broker.locks import QueueLocks
 from tandemq.broker.members import Members
 from tandemq.broker.numbers import rendered_metrics, runtime_table
 from tandemq.broker.offsets import OffsetTable
+from tandemq.broker.pair import Pair
 from tandemq.broker.progress import Progress
 from tandemq.broker.registration import Identity, Registered, Registration
 from tandemq.broker.replies import reply_of
 from tandemq.broker.snapshots import SnapshotFile
-from tandemq.broker.standalone import Replication, Standalone
+from tandemq.broker.standalone import Replication
 from tandemq.broker.stats import TICK_SECONDS, BrokerStats
 from tandemq.broker.timers import TimerService
 from tandemq.broker.topics import TopicTable, system_topics
@@ -63,6 +64,7 @@ from tandemq.remoting.metrics_http import MetricsEndpoint
 from tandemq.remoting.server import RemotingServer
 from tandemq.replication.acks import AckQueue, PutStatus
 from tandemq.replication.config import ReplicationConfig
+from tandemq.replication.node import known_confirmed
 from tandemq.store.config import FlushDiskType, StoreConfig
 from tandemq.store.message_store import MessageStore
 
@@ -106,7 +108,8 @@ class Broker:
             replication_config or ReplicationConfig(),
             self.clock.wall_ms,
         )
-        self._replication_factory = replication
+        self._replicates = replication is None
+        self._replication_factory = replication or Pair
         self.root = config.store_root
         self.role = config.role
         """The role of now; promotion and demotion change it."""
@@ -145,6 +148,7 @@ class Broker:
             clock=self.clock,
             store_host=self.store_host,
             post=self._loop.call_soon_threadsafe,
+            confirmed=known_confirmed(self.root) if self._replicates else None,
         )
         try:
             self._build_tables()
@@ -259,7 +263,7 @@ class Broker:
             broker_name=name,
             ensure_topic=lambda topic: topics.create_internal(topic, 1),
         )
-        self.replication: Replication = (self._replication_factory or (lambda broker: Standalone()))(self)
+        self.replication: Replication = self._replication_factory(self)
         self.client = RemotingClient(live.remoting, on_lost=self._name_server_lost)
         self.registration = Registration(self.client, topics, live, self._identity(), on_registered=self._registered)
         progress = Progress(store, topics, offsets, members, stats, clock, name)
@@ -311,6 +315,7 @@ class Broker:
         handlers: dict[int, Handler] = {}
         for family in families:
             handlers.update(family.handlers())
+        handlers.update(self.replication.handlers())
         self.server = RemotingServer(
             live.remoting,
             handlers,
@@ -350,6 +355,7 @@ class Broker:
         if self.writer.refusal is None:
             self.writer.refusal = WriteRefused("the broker is stopping, send to another")
         await self.writer.drained(DRAIN_SECONDS_MAX)
+        self.replication.changed()  # a parked request of a slave would hold the port
         await self.server.stop()
         await self.metrics.stop()
         self.pulls.close()
@@ -427,10 +433,12 @@ class Broker:
         names = list(names)
         self.sends.forget_targets()
         self.topics_file.mark()
+        self.replication.changed()
         self.registration.topics_changed(names)
 
     def _groups_changed(self, names: Iterable[str]) -> None:
         self.groups_file.mark()
+        self.replication.changed()
 
     def _registered(self, registered: Registered) -> None:
         self.sends.order_topics = registered.order_topics

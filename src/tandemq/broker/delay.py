@@ -52,6 +52,7 @@ class DelaySchedule:
         """level -> offset below which every copy is on disk: what delayOffset.json may say"""
         self.version = DataVersion(0, wall_ms(), 0)
         self.dirty = False
+        self.on_change: Callable[[], None] | None = None
 
     @property
     def levels(self) -> range:
@@ -94,6 +95,8 @@ class DelaySchedule:
         marks.append((offset, copy_end))
         self.version = self.version.next(self._wall_ms())
         self.dirty = True
+        if self.on_change is not None:
+            self.on_change()
 
     def flushed(self, physical_offset: int) -> None:
         """The log is on disk up to here: the offsets whose copies lie below may be saved."""

@@ -28,6 +28,11 @@ class OffsetTable:
         """True when something changed since the last `snapshot()` for the file; set back by who saves."""
         self.version = DataVersion(0, wall_ms(), 0)
         self.state_version = 0
+        self.changes = 0
+        """Counts every change: what slaves compare; the version moves only every `version_step` commits."""
+        self.on_change: Callable[[], None] | None = None
+        self.journal: dict[tuple[str, str, int], int] | None = None
+        """On a slave: what clients committed here and the master has not taken yet; None on a master."""
 
     def commit(self, group: str, topic: str, queue_id: int, offset: int) -> None:
         if offset < 0:
@@ -38,7 +43,12 @@ class OffsetTable:
         elif queues.get(queue_id) == offset:
             return
         queues[queue_id] = offset
+        if self.journal is not None:
+            self.journal[group, topic, queue_id] = offset
         self.dirty = True
+        self.changes += 1
+        if self.on_change is not None:
+            self.on_change()
         self._commits += 1
         if self._commits >= self._version_step:
             self._commits = 0
@@ -101,6 +111,7 @@ class OffsetTable:
         if version is not None:
             self.version = version
         self.dirty = True
+        self.changes += 1
 
     def snapshot(self) -> dict[str, Any]:
         """The shape of consumerOffset.json and of GET_ALL_CONSUMER_OFFSET; write it with unquoted integer keys."""
@@ -122,6 +133,9 @@ class OffsetTable:
 
     def _changed(self) -> None:
         self.dirty = True
+        self.changes += 1
+        if self.on_change is not None:
+            self.on_change()
         self.version = self.version.next(self._wall_ms(), self.state_version)
 
 

@@ -9,6 +9,7 @@ from typing import Any, Protocol
 
 from tandemq.broker.handlers.peers import HaFacts
 from tandemq.broker.registration import Registered
+from tandemq.remoting.dispatch import Handler
 
 
 class Replication(Protocol):
@@ -37,6 +38,14 @@ class Replication(Protocol):
         """Another broker says that it is our master."""
         ...
 
+    def changed(self) -> None:
+        """Topics or groups changed."""
+        ...
+
+    def handlers(self) -> dict[int, Handler]:
+        """Requests between our own brokers."""
+        ...
+
 
 class Standalone:
     """No replication."""
@@ -58,3 +67,9 @@ class Standalone:
 
     def master_announced(self, ha_address: str, address: str) -> None:
         return None
+
+    def changed(self) -> None:
+        return None
+
+    def handlers(self) -> dict[int, Handler]:
+        return {}

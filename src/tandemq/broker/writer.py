@@ -80,6 +80,8 @@ class MessageWriter:
         self.pending_max = pending_max
         self._delay_levels = delay_levels
         self.on_arrival = on_arrival
+        self.on_turn: Callable[[], None] = lambda: None
+        """Told once per turn in which something was appended, before dispatch: the copies leave first."""
         self.refusal: WriteRefused | None = None
         """Set while nothing may be written: a slave, a master that must ask first, a broker that is stopping."""
         self._tick_scheduled = False
@@ -303,6 +305,7 @@ class MessageWriter:
 
     def _tick(self) -> None:
         self._tick_scheduled = False
+        self.on_turn()
         store = self._store
         before = store.dispatched
         queues = store.dispatch()

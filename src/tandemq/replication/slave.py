@@ -30,6 +30,8 @@ RECEIVE_CHUNK = 1 << 20
 RECONNECT_MIN = 0.05
 CONNECT_TIMEOUT = 3.0
 DISK_FULL_PAUSE = 2.0
+LONELY_MIN = 4
+"""Attempts without knowing a master before it is worth a line: name servers answer a moment after the start."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,6 +85,7 @@ class SlaveShell:
         self._buffer = bytearray(READ_SIZE)
         self._view = memoryview(self._buffer)
         self._session = 0
+        self._lonely = 0
 
     # --- life -------------------------------------------------------------------------------------------------------
 
@@ -151,10 +154,12 @@ class SlaveShell:
         place = await self._find_master()
         self.place = place
         if place is None:
-            self._note_trouble(
-                Reason.UNREACHABLE, "no master is known: no haMasterAddress, and no name server named one"
-            )
+            self._lonely += 1
+            if self._lonely >= LONELY_MIN:
+                text = "no master is known: no haMasterAddress, and no name server named one"
+                self._note_trouble(Reason.UNREACHABLE, text)
             return
+        self._lonely = 0
         host, _, port = place.ha_address.rpartition(":")
         connected = await self._connect(host, int(port))
         # What the last session believed may not have happened: begin again from what the store has.

@@ -1,0 +1,233 @@
+"""Topics, groups, consumer and delay offsets: from master to slave, and offsets committed on a slave back to the master.
+
+Between our nodes a slave parks one request at its master (WAIT_FOR_METADATA), which is answered when something changed; it
+then asks for exactly the tables that did, with upstream's own requests.  Against a RocketMQ master it asks for all of them
+every `slaveSyncInterval`, first after 3 s, as a RocketMQ 4 slave does.
+
+Offsets: the master's value replaces the slave's, forwards or backwards, because an operator may reset a group.  But what
+clients committed at the slave while the master was away is the newer truth: those are offered to the master first, which
+takes each one that is ahead of its own.  So an offset never goes back without somebody having asked for it.
+"""
+
+import asyncio
+import logging
+from collections.abc import Awaitable, Callable, Mapping
+from enum import IntEnum
+from typing import Final, Protocol
+
+from tandemq.codec.codes import RequestCode, ResponseCode
+from tandemq.codec.command import Command, encode_response
+from tandemq.errors import CodecError, RemotingError, ReplyError
+from tandemq.remoting.client import RemotingClient
+from tandemq.remoting.connection import Connection
+
+log = logging.getLogger(__name__)
+
+FIRST_POLL: Final = 3.0
+PARKED_SECONDS: Final = 20.0
+COALESCE: Final = 0.2
+"""Changes within this time are told together: a busy consumer group commits many times a second."""
+PAUSE_MIN, PAUSE_MAX = 0.2, 5.0
+REQUEST_TIMEOUT: Final = 5.0
+
+
+class PairCode(IntEnum):
+    """Requests between our own brokers and from our own tools; a range upstream does not use."""
+
+    WAIT_FOR_METADATA = 32101
+    PROMOTE = 32102
+    DEMOTE = 32103
+    ANNOUNCE = 32104
+    HA_DETAIL = 32105
+
+
+TABLES: Final[dict[str, int]] = {
+    "topics": RequestCode.GET_ALL_TOPIC_CONFIG,
+    "groups": RequestCode.GET_ALL_SUBSCRIPTIONGROUP_CONFIG,
+    "offsets": RequestCode.GET_ALL_CONSUMER_OFFSET,
+    "delay": RequestCode.GET_ALL_DELAY_OFFSET,
+}
+
+LocalOffset = tuple[str, str, int, int]
+"""group, topic, queue id, offset"""
+
+
+class Tables(Protocol):
+    """The broker's tables, as far as replication touches them."""
+
+    def marks(self) -> Mapping[str, str]:
+        """Table name -> text that changes whenever the table does."""
+        ...
+
+    def take(self, table: str, body: bytes) -> None:
+        """Replaces (topics, groups, delay) or merges (offsets) what the master has."""
+        ...
+
+    def local_offsets(self) -> list[LocalOffset]:
+        """What clients committed here since the master last took it."""
+        ...
+
+    def delivered(self, offsets: list[LocalOffset]) -> None:
+        """The master has these now."""
+        ...
+
+
+class MetadataServer:
+    """The master's side: parked requests, answered when a table changes."""
+
+    def __init__(self, tables: Tables) -> None:
+        self._tables = tables
+        self._parked: set[asyncio.Future[None]] = set()
+
+    def changed(self) -> None:
+        """Some table changed: cheap when nobody waits."""
+        if self._parked:
+            parked, self._parked = self._parked, set()
+            for waiter in parked:
+                if not waiter.done():
+                    waiter.set_result(None)
+
+    async def wait(self, connection: Connection, command: Command) -> bytes:
+        """Answers with the marks of now, once they differ from those of the request."""
+        told = dict(command.ext)
+        marks = dict(self._tables.marks())
+        if all(told.get(name) == mark for name, mark in marks.items()):
+            waiter = asyncio.get_running_loop().create_future()
+            self._parked.add(waiter)
+            try:
+                async with asyncio.timeout(PARKED_SECONDS):
+                    await waiter
+                    await asyncio.sleep(COALESCE)
+            except TimeoutError:
+                pass
+            finally:
+                self._parked.discard(waiter)
+            marks = dict(self._tables.marks())
+        return encode_response(command.opaque, ResponseCode.SUCCESS, None, marks)
+
+
+class MetadataFollower:
+    """The slave's side: one task as long as the broker is a slave."""
+
+    def __init__(
+        self,
+        client: RemotingClient,
+        tables: Tables,
+        where: Callable[[], tuple[str, bool] | None],
+        *,
+        interval: float,
+    ) -> None:
+        """`where`: (the master's remoting address, whether it is one of ours), None if there is none."""
+        self._client = client
+        self._tables = tables
+        self._where = where
+        self._interval = interval
+        self._known: dict[str, str] = {}
+        self._task: asyncio.Task[None] | None = None
+        self._kick = asyncio.Event()
+        self.synced_at: Callable[[], None] = lambda: None
+        self.last_error = ""
+
+    def start(self) -> None:
+        self._task = asyncio.get_running_loop().create_task(self._run(), name="ha metadata")
+
+    async def stop(self) -> None:
+        if self._task is not None:
+            self._task.cancel()
+            await asyncio.gather(self._task, return_exceptions=True)
+            self._task = None
+
+    def look_again(self) -> None:
+        """A master is there: ask it now."""
+        self._known.clear()
+        self._kick.set()
+
+    async def _run(self) -> None:
+        pause = PAUSE_MIN
+        polled = False
+        while True:
+            place = self._where()
+            if place is None:
+                await self._sleep(self._interval)
+                continue
+            address, is_ours = place
+            try:
+                if is_ours:
+                    await self._push(address)
+                    await self._follow(address)
+                    wait, pause = 0.0, PAUSE_MIN
+                else:
+                    if not polled:
+                        polled = True
+                        await self._sleep(FIRST_POLL)
+                    await self._push(address)
+                    await self._fetch(address, list(TABLES))
+                    wait = self._interval
+                self._note("")
+            except (RemotingError, ReplyError, CodecError) as error:
+                self._note(str(error))
+                wait, pause = pause, min(pause * 2, PAUSE_MAX)
+            if wait:
+                await self._sleep(wait)
+
+    def _note(self, error: str) -> None:
+        if error and error != self.last_error:
+            log.warning("metadata of the master could not be had, trying on: %s", error)
+        self.last_error = error
+
+    async def _sleep(self, seconds: float) -> None:
+        try:
+            async with asyncio.timeout(seconds):
+                await self._kick.wait()
+            self._kick.clear()
+        except TimeoutError:
+            pass
+
+    async def _follow(self, address: str) -> None:
+        """Parks at the master until something differs from what we know, then asks for that."""
+        command = Command(PairCode.WAIT_FOR_METADATA, dict(self._known))
+        reply = await self._client.invoke(address, command, PARKED_SECONDS + REQUEST_TIMEOUT)
+        reply.raise_for_code(ResponseCode.SUCCESS)
+        marks = {name: reply.ext[name] for name in TABLES if name in reply.ext}
+        changed = [name for name, mark in marks.items() if self._known.get(name) != mark]
+        await self._fetch(address, changed)
+        self._known = marks
+
+    async def _fetch(self, address: str, names: list[str]) -> None:
+        for name in names:
+            reply = await self._client.invoke(address, Command(TABLES[name]), REQUEST_TIMEOUT)
+            reply.raise_for_code(ResponseCode.SUCCESS)
+            if reply.body:
+                self._tables.take(name, bytes(reply.body))
+        if names:
+            self.synced_at()
+
+    async def _push(self, address: str) -> None:
+        """Offsets committed here go to the master where they are ahead of its own."""
+        mine = self._tables.local_offsets()
+        for group, topic, queue_id, offset in mine:
+            ext = {"consumerGroup": group, "topic": topic, "queueId": str(queue_id)}
+            query = Command(RequestCode.QUERY_CONSUMER_OFFSET, {**ext, "setZeroIfNotFound": "false"})
+            reply = await self._client.invoke(address, query, REQUEST_TIMEOUT)
+            known = int(reply.ext.get("offset", -1)) if reply.code == ResponseCode.SUCCESS else -1
+            if known >= offset:
+                continue
+            update = Command(RequestCode.UPDATE_CONSUMER_OFFSET, {**ext, "commitOffset": str(offset)})
+            (await self._client.invoke(address, update, REQUEST_TIMEOUT)).raise_for_code(ResponseCode.SUCCESS)
+            log.info(
+                "offset of %s on %s-%d brought to the master: %d, it had %d", group, topic, queue_id, offset, known
+            )
+        if mine:
+            self._tables.delivered(mine)
+
+
+async def ask_ha_info(client: RemotingClient, address: str) -> Mapping[str, str]:
+    """EXCHANGE_BROKER_HA_INFO: where the master's HA port is, and whether it is one of ours (`tandemqHa`).
+
+    A RocketMQ 4 master does not know the request and says so: no fields then.  RemotingError if nobody answers.
+    """
+    reply = await client.invoke(address, Command(RequestCode.EXCHANGE_BROKER_HA_INFO), REQUEST_TIMEOUT)
+    return reply.ext if reply.code == ResponseCode.SUCCESS else {}
+
+
+Ask = Callable[[str], Awaitable[Mapping[str, str]]]

@@ -1,0 +1,352 @@
+"""A node's replication in production: its record, its role of now, and the shell that plays it.
+
+Knows nothing of brokers: what a change of role means there comes in as callbacks.
+"""
+
+import asyncio
+import dataclasses
+import secrets
+from collections import Counter
+from collections.abc import Callable
+from pathlib import Path
+
+from tandemq.clock import Clock
+from tandemq.codec.ha import Reason
+from tandemq.errors import ReplicationError
+from tandemq.replication import replica_file
+from tandemq.replication.acks import AckLevel, AckQueue
+from tandemq.replication.config import ReplicationConfig
+from tandemq.replication.epochs import ReplicaRecord, new_identity
+from tandemq.replication.hands import StoreHands
+from tandemq.replication.master import MasterShell
+from tandemq.replication.master_state import MasterState, MasterTerms, Phase, must_ask
+from tandemq.replication.session import Session
+from tandemq.replication.slave import Find, SlaveShell
+from tandemq.replication.slave_state import ClassicSlaveState, SlavePhase, SlaveState, SlaveTerms
+from tandemq.replication.status import HaStatus, ReplicaStatus
+from tandemq.store.disk import FileDisk
+from tandemq.store.message_store import MessageStore
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class NodeCallbacks:
+    """What the node tells its broker."""
+
+    opened: Callable[[], None]
+    """Writes may be taken."""
+    closed: Callable[[str, bool], None]
+    """No write may be taken any more: why, and whether another master reigns (else this one asks again)."""
+    readable: Callable[[], None]
+    """More may be dispatched."""
+    following: Callable[[], None] = lambda: None
+    """A slave has a session with its master."""
+
+
+class ReplicaNode:
+    """One store's replication."""
+
+    def __init__(
+        self,
+        store: MessageStore,
+        root: Path,
+        config: ReplicationConfig,
+        acks: AckQueue,
+        clock: Clock,
+        callbacks: NodeCallbacks,
+        *,
+        group: str,
+        address: str,
+        sync_flush: bool,
+    ) -> None:
+        self._store = store
+        self._root = root
+        self.config = config
+        self._acks = acks
+        self._clock = clock
+        self._callbacks = callbacks
+        self._group = group
+        self._address = address
+        self._sync_flush = sync_flush
+        self._disk = FileDisk(8)
+        self.hands = StoreHands(store, self._disk, root, clock)
+        self.record = self._load_record()
+        self.events: Counter[str] = Counter()
+        self.master: MasterShell | None = None
+        self.slave: SlaveShell | None = None
+        self.ha_port = 0
+        self._level = AckLevel(1)
+
+    def _load_record(self) -> ReplicaRecord:
+        record = replica_file.load(self._disk, self._root)
+        if record is None:
+            # A store that RocketMQ filled has a log but no record: it is not newborn, its bytes have no name.
+            record = ReplicaRecord(new_identity(self._address, secrets.token_hex(8)), newborn=self._store.appended == 0)
+            replica_file.save(self._disk, self._root, record)
+        return record
+
+    # --- roles ------------------------------------------------------------------------------------------------------
+
+    async def be_master(
+        self, host: str, port: int, level: AckLevel, *, strict: bool, promoted: bool = False, ask: frozenset[str]
+    ) -> None:
+        """Listens for slaves and opens for writes, at once or after asking."""
+        await self.leave_role()
+        config = self.config
+        self._level = level
+        terms = MasterTerms(
+            group=self._group,
+            level=level,
+            sync_flush=self._sync_flush,
+            strict_open=strict and not config.open_without_replicas,
+            heartbeat=config.heartbeat_interval_ms / 1000,
+            housekeeping=config.housekeeping_interval_ms / 1000,
+            gap_max=config.gap_in_sync_max,
+            away_max=config.not_caught_up_ms / 1000,
+            rejoin_wait=config.rejoin_wait_ms / 1000,
+            readers_wait=config.readers_wait,
+            shared_key=config.shared_key,
+            classic_batch=config.transfer_batch_size,
+            batch=config.batch_size_max,
+            last_file_only=config.sync_from_last_file,
+            rate_max=config.rate_max if config.flow_control else None,
+            sessions_max=config.sessions_max,
+        )
+        log_ends = self.hands.log_ends()
+        state = MasterState(
+            record=self.record,
+            terms=terms,
+            log=log_ends,
+            acks=self._acks,
+            new_id=lambda: secrets.token_hex(8),
+            now=self._clock.monotonic(),
+            ask=must_ask(self.record, log_ends.end, promoted=promoted) | ask,
+        )
+        self._store.set_confirmed(state.confirmed)
+        self.master = MasterShell(
+            state,
+            self.hands,
+            self._clock,
+            on_opened=self._callbacks.opened,
+            on_closed=self._callbacks.closed,
+            on_readable=self._callbacks.readable,
+            on_saved=self._saved,
+            on_event=self._count,
+        )
+        self.ha_port = await self.master.start(host, port)
+
+    async def be_slave(self, find_master: Find) -> None:
+        """Follows whoever `find_master` names, until the role changes."""
+        await self.leave_role()
+        self.slave = SlaveShell(
+            self._slave_state,
+            self.hands,
+            self._clock,
+            find_master,
+            reconnect_max=self.config.reconnect_ms_max / 1000,
+            on_readable=self._callbacks.readable,
+            on_saved=self._saved,
+            on_event=self._count,
+            on_following=self._callbacks.following,
+        )
+        self._store.set_confirmed(min(self.record.confirmed, self._store.appended))
+        await self.slave.start()
+
+    def _slave_state(self, extended: bool) -> SlaveState | ClassicSlaveState:
+        config, now = self.config, self._clock.monotonic()
+        terms = SlaveTerms(
+            group=self._group,
+            address=self._address,
+            heartbeat=config.heartbeat_interval_ms / 1000,
+            housekeeping=config.housekeeping_interval_ms / 1000,
+            shared_key=config.shared_key,
+            last_file_only=config.sync_from_last_file,
+            batch=config.batch_size_max,
+        )
+        log_ends = self.hands.log_ends()
+        if not extended:
+            return ClassicSlaveState(log=log_ends, terms=terms, now=now)
+        return SlaveState(record=self.record, terms=terms, log=log_ends, new_id=lambda: secrets.token_hex(16), now=now)
+
+    async def leave_role(self, *, clean: bool = False) -> None:
+        """Ends the role of now; `clean`: the log is flushed and nothing will be written by this node."""
+        if self.master is not None:
+            await self.master.stop(clean=clean)
+            if clean:
+                self.record = self.master.state.record
+            self.master = None
+        if self.slave is not None:
+            await self.slave.stop()
+            self._remember_confirmed()
+            self.slave = None
+
+    def _remember_confirmed(self) -> None:
+        state = self.slave.state if self.slave is not None else None
+        if isinstance(state, SlaveState) and state.confirmed != self.record.confirmed:
+            self.record = self.record.with_(confirmed=state.confirmed)
+            replica_file.save(self._disk, self._root, self.record)
+
+    def _saved(self, record: ReplicaRecord) -> None:
+        self.record = record
+
+    def _count(self, event: str) -> None:
+        self.events[event] += 1
+
+    @property
+    def is_open(self) -> bool:
+        return self.master is not None and self.master.state.phase is Phase.OPEN
+
+    @property
+    def is_following(self) -> bool:
+        return (
+            self.slave is not None
+            and isinstance(self.slave.state, SlaveState)
+            and (self.slave.state.phase is SlavePhase.FOLLOWING)
+        )
+
+    async def drained(self, timeout: float) -> None:
+        """Until every slave that counts has everything, for a demotion that loses nothing; ReplicationError if not."""
+        deadline = self._clock.monotonic() + timeout
+        while self.master is not None:
+            sessions = [s for s in self.master.state.sessions.values() if s.is_streaming]
+            end = self._store.appended
+            if sessions and all(s.received >= end for s in sessions):
+                return
+            if self._clock.monotonic() >= deadline:
+                behind = ", ".join(f"{s.replica} at {s.received}" for s in sessions) or "no slave is connected"
+                raise ReplicationError(f"the slaves did not catch up with {end} within {timeout:g} s: {behind}")
+            await asyncio.sleep(0.01)
+
+    # --- what the broker tells --------------------------------------------------------------------------------------
+
+    def appended(self) -> None:
+        """The log may have grown: at the end of a turn of the loop."""
+        if self.master is not None:
+            self.master.appended()
+
+    def flushed(self) -> None:
+        """fdatasync returned."""
+        if self.master is not None:
+            self.master.flushed()
+        elif self.slave is not None:
+            self.slave.flushed()
+
+    def dispatched(self) -> None:
+        if self.slave is not None:
+            self.slave.applied(self._store.dispatched)
+
+    # --- looking at it ----------------------------------------------------------------------------------------------
+
+    def status(self) -> HaStatus:
+        """A snapshot."""
+        if self.master is not None:
+            return self._master_status(self.master)
+        if self.slave is not None:
+            return self._slave_status(self.slave)
+        return self._base("none", "stopped", self._store.appended)
+
+    def _base(self, role: str, phase: str, confirmed: int, **more: object) -> HaStatus:
+        store, record = self._store, self.record
+        return dataclasses.replace(
+            HaStatus(
+                role=role,
+                phase=phase,
+                replica=record.replica,
+                group=self._group,
+                epoch=record.promise.number,
+                first=store.first_offset,
+                end=store.appended,
+                flushed=store.flushed,
+                confirmed=confirmed,
+                level=str(self._level),
+                members=tuple(sorted(record.members)),
+                in_sync=tuple(sorted(record.in_sync)),
+                cuts=tuple(self.hands.cuts),
+                events=dict(self.events),
+            ),
+            **more,  # type: ignore[arg-type]
+        )
+
+    def _master_status(self, shell: MasterShell) -> HaStatus:
+        state, now = shell.state, self._clock.monotonic()
+        replicas = [self._replica(session, now) for session in state.sessions.values()]
+        here = {replica.replica for replica in replicas}
+        for name, (_, reason, text) in state.troubles.items():
+            if name not in here:
+                replicas.append(_absent(name, text, reason, name in state.record.in_sync))
+        return self._base(
+            "master",
+            state.phase.value,
+            state.confirmed,
+            waiting_for=tuple(sorted(state.waiting_for)),
+            opened_without=tuple(sorted(state.opened_without)),
+            replicas=tuple(replicas),
+            waiting_sends=len(self._acks),
+        )
+
+    def _replica(self, session: Session, now: float) -> ReplicaStatus:
+        end = self._store.appended
+        lag = max(0, end - session.received) if session.is_streaming else 0
+        caught_up = session.caught_up_at if session.caught_up_at is not None else session.connected_at
+        return ReplicaStatus(
+            replica=session.replica,
+            address=session.address,
+            peer=session.peer,
+            state=session.state.value,
+            protocol="classic" if session.classic else "extended",
+            received=session.received,
+            durable=session.durable,
+            applied=session.applied,
+            lag_bytes=lag,
+            lag_ms=int((now - caught_up) * 1000) if lag else 0,
+            rate=session.rate if now - session.rate_from < 3.0 else 0.0,
+            in_sync=session.state.value == "in sync",
+        )
+
+    def _slave_status(self, shell: SlaveShell) -> HaStatus:
+        state = shell.state
+        trouble = shell.trouble or state.trouble
+        following = state.is_connected
+        more: dict[str, object] = {}
+        if trouble is not None and not (isinstance(state, SlaveState) and state.phase is SlavePhase.FOLLOWING):
+            more = {"error": trouble[2], "reason": trouble[1].value, "advice": trouble[1].advice}
+        extended = isinstance(state, SlaveState)
+        if isinstance(state, SlaveState):
+            phase, confirmed = state.phase.value, state.confirmed
+        else:
+            phase, confirmed = ("following" if following else "not connected"), self._store.appended
+        return self._base(
+            "slave",
+            phase,
+            confirmed,
+            master=shell.place.ha_address if shell.place is not None else "",
+            master_replica=state.master if isinstance(state, SlaveState) else "",
+            protocol="extended" if extended else "classic",
+            received_bytes=shell.received_bytes,
+            **more,
+        )
+
+
+def _absent(name: str, text: str, reason: Reason, in_sync: bool) -> ReplicaStatus:
+    return ReplicaStatus(
+        replica=name,
+        address="",
+        peer="",
+        state="away" if in_sync else "not connected",
+        protocol="",
+        received=0,
+        durable=0,
+        applied=0,
+        lag_bytes=0,
+        lag_ms=0,
+        rate=0.0,
+        in_sync=False,
+        error=text,
+        reason=reason.value,
+        advice=reason.advice,
+    )
+
+
+def known_confirmed(root: Path) -> int | None:
+    """What the replica under `root` last knew to be confirmed: its store opens no further for readers."""
+    record = replica_file.load(FileDisk(1), root)
+    return record.confirmed if record is not None and record.history.epochs else None

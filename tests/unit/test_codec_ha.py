@@ -1,0 +1,147 @@
+"""The HA port's bytes: every frame decodes the same however it is split, and damage is noticed."""
+
+from collections.abc import Iterable
+from typing import Any
+
+import pytest
+
+from tandemq.codec import ha
+from tandemq.codec.ha import (
+    Ack,
+    Challenge,
+    Chunk,
+    EpochItem,
+    FrameReader,
+    Head,
+    Hello,
+    Members,
+    Preamble,
+    Reason,
+    Refuse,
+    ReportReader,
+    Start,
+    Take,
+    TransferReader,
+    Welcome,
+)
+from tandemq.errors import CodecError
+
+HISTORY = [EpochItem(1, "aa", 0), EpochItem(3, "bb", 4096)]
+CONTROLS: list[Any] = [
+    Preamble(1, "n1"),
+    Challenge(1, "n2", "proof", 7, "id"),
+    Hello("g", "r", "proof", "10.0.0.1:1", 1024, 0, 5000, 4000, 7, "id", HISTORY, ["a", "b"]),
+    Welcome("m", True, 7, "id", 0, 9000, 0, HISTORY, ["r"], ["r"]),
+    Start(7, 5000, 4000),
+    Refuse("disk-full", "no room", 7),
+    Take(7, 100, 200),
+    Members(["a"], []),
+]
+
+
+def pieces(data: bytes, size: int) -> Iterable[bytes]:
+    return (data[i : i + size] for i in range(0, len(data), size))
+
+
+def decoded(reader: Any, parts: Iterable[bytes]) -> list[Any]:
+    """Events with the chunks of a frame joined, which is all that may differ between splits."""
+    found: list[Any] = []
+    for part in parts:
+        for event in reader.feed(part):
+            if isinstance(event, Chunk):
+                found.append((bytes(event.data), event.last))
+            else:
+                found.append(event)
+    joined: list[Any] = []
+    for event in found:
+        if isinstance(event, tuple) and joined and isinstance(joined[-1], tuple) and not joined[-1][1]:
+            joined[-1] = (joined[-1][0] + event[0], event[1])
+        else:
+            joined.append(event)
+    return joined
+
+
+@pytest.mark.parametrize("size", [1, 7, 10_000])
+def test_an_extended_stream_decodes_the_same_however_it_is_split(size: int) -> None:
+    data = bytes(range(256)) * 3
+    stream = b"".join(map(ha.encode_control, CONTROLS))
+    stream += ha.encode_data_header(7, 5000, 4500, data, flush=True) + data
+    stream += ha.encode_ack(7, 5768, 5000, 4500) + ha.encode_data_header(7, 5768, 5768, b"")
+    expected = [
+        *CONTROLS,
+        Head(5000, len(data), 7, 4500, True),
+        (data, True),
+        Ack(7, 5768, 5000, 4500),
+        Head(5768, 0, 7, 5768),
+    ]
+    assert decoded(FrameReader(), pieces(stream, size)) == expected
+
+
+@pytest.mark.parametrize("size", [1, 5, 1000])
+def test_a_classic_stream_decodes_the_same_however_it_is_split(size: int) -> None:
+    stream = ha.encode_transfer_header(100, 5) + b"hello" + ha.encode_transfer_header(105, 0)
+    assert decoded(TransferReader(), pieces(stream, size)) == [Head(100, 5), (b"hello", True), Head(105, 0)]
+    reports = ReportReader()
+    stream = ha.encode_report(0) + ha.encode_report(1 << 40)
+    assert [offset for part in pieces(stream, size) for offset in reports.feed(part)] == [0, 1 << 40]
+
+
+@pytest.mark.parametrize("size", [1000, ha.BULK_SIZE_MIN + 100_000])
+def test_damaged_log_bytes_are_noticed_at_the_end_of_the_frame(size: int) -> None:
+    data = bytes(size)
+    header = ha.encode_data_header(1, 0, 0, data)
+    for at in (0, size - 1):
+        damaged = bytearray(data)
+        damaged[at] ^= 1
+        reader = FrameReader()
+        decoded(reader, [header, bytes(damaged)])
+        assert not reader.sound
+    reader = FrameReader()
+    decoded(reader, [header, *pieces(data, 70_001)])
+    assert reader.sound
+
+
+def test_bytes_received_straight_into_the_log_are_summed_as_if_they_had_been_fed() -> None:
+    data = bytes(range(200)) * 100
+    reader = FrameReader()
+    list(reader.feed(ha.encode_data_header(1, 0, 0, data) + data[:300]))
+    assert reader.missing == len(data) - 300
+    assert not reader.took(memoryview(data)[300:900])
+    assert reader.took(memoryview(data)[900:])
+    assert reader.sound
+
+
+@pytest.mark.parametrize("at", range(16))
+def test_a_flipped_bit_in_a_header_is_an_error_not_a_long_wait(at: int) -> None:
+    frame = bytearray(ha.encode_ack(1, 2, 3, 4))
+    frame[at] ^= 0x10
+    with pytest.raises(CodecError):
+        list(FrameReader().feed(bytes(frame) + bytes(100)))
+
+
+def test_a_flipped_bit_in_a_control_frame_is_an_error() -> None:
+    frame = bytearray(ha.encode_control(Start(1, 2, 3)))
+    frame[-3] ^= 1
+    with pytest.raises(CodecError):
+        list(FrameReader().feed(bytes(frame)))
+
+
+def test_the_first_byte_tells_the_two_protocols_apart() -> None:
+    assert ha.is_extended(ha.encode_control(Preamble(1, ""))[0])
+    assert not ha.is_extended(ha.encode_report((1 << 63) - 1)[0])
+
+
+def test_a_proof_is_bound_to_key_side_and_nonces() -> None:
+    proof = ha.key_proof("k", "slave", "a", "b")
+    assert ha.same_proof(proof, ha.key_proof("k", "slave", "a", "b"))
+    for other in (
+        ha.key_proof("x", "slave", "a", "b"),
+        ha.key_proof("k", "master", "a", "b"),
+        ha.key_proof("k", "slave", "ab", ""),
+    ):
+        assert not ha.same_proof(proof, other)
+
+
+def test_every_reason_tells_the_operator_what_to_do() -> None:
+    assert all(reason.advice for reason in Reason)
+    assert Refuse("from the future", "").code is Reason.LOST
