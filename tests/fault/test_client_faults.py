@@ -448,3 +448,73 @@ def test_listeners_at_work_finish_before_close_commits() -> None:
         assert broker.committed["T"] == len(finished)
 
     story([broker], tell)
+
+
+def test_another_name_server_is_asked_when_the_one_in_use_dies() -> None:
+    async def tell(cluster: ScriptedCluster) -> None:
+        config = RemotingConfig(listen_port=0, bind_address="127.0.0.1")
+        second = RemotingServer(config, {RequestCode.GET_ROUTEINFO_BY_TOPIC: cluster._route})
+        other = f"127.0.0.1:{await second.start()}"
+        servers = {cluster.namesrv: cluster.servers["namesrv"], other: second}
+        async with Producer("p", namesrv=f"{cluster.namesrv};{other}") as producer:
+            await producer.send(Message(topic="T", body=b"x"))
+            used = producer.session.namesrv.current
+            for _ in range(3):
+                await producer.session.route("T", refresh=True)
+            assert producer.session.namesrv.current == used
+            await servers[used].stop(0.1)
+            await producer.session.route("T", refresh=True)
+            assert producer.session.namesrv.current != used
+        await second.stop(0.1)
+
+    story([ScriptedBroker("a")], tell)
+
+
+def test_routes_and_heartbeats_are_repeated() -> None:
+    first, late = ScriptedBroker("a"), ScriptedBroker("b")
+    beats: list[str] = []
+
+    def counted(connection: Connection, command: Command) -> Command:
+        beats.append("a")
+        return ScriptedBroker._heartbeat(first, connection, command)
+
+    first.handlers[RequestCode.HEART_BEAT] = counted
+
+    async def tell(cluster: ScriptedCluster) -> None:
+        hidden = cluster.addresses.pop("b")
+        config = cluster.config(route_interval_ms=100, heartbeat_interval_ms=100, rebalance_interval_ms=60_000)
+        consumer = PushConsumer("g", lambda _: None, config=config)
+        consumer.subscribe("T")
+        async with consumer:
+            await until(lambda: QueueRef("T", "a", 0) in consumer.assignment, "the queue of the first broker")
+            cluster.addresses["b"] = hidden
+            await until(lambda: QueueRef("T", "b", 0) in consumer.assignment, "the queue of the broker that came later")
+            seen = len(beats)
+            await until(lambda: len(beats) > seen + 2, "more heartbeats")
+            await until(lambda: consumer.session.client_id in late.members, "a heartbeat to the later broker")
+
+    story([first, late], tell)
+
+
+def test_a_notice_of_the_broker_rebalances_at_once() -> None:
+    broker = ScriptedBroker("a")
+    connections: list[Connection] = []
+    heartbeat = broker.handlers[RequestCode.HEART_BEAT]
+
+    def remembered(connection: Connection, command: Command) -> Any:
+        connections.append(connection)
+        return heartbeat(connection, command)
+
+    broker.handlers[RequestCode.HEART_BEAT] = remembered
+
+    async def tell(cluster: ScriptedCluster) -> None:
+        consumer = PushConsumer("g", lambda _: None, config=cluster.config(rebalance_interval_ms=600_000))
+        consumer.subscribe("T")
+        async with consumer:
+            await until(lambda: len(consumer.assignment) == 2, "the queues of topic and retry topic")
+            broker.members.add("0-another-member")  # sorts first: with one queue a topic, it gets both
+            notice = Command(RequestCode.NOTIFY_CONSUMER_IDS_CHANGED, {"consumerGroup": "g"})
+            connections[-1].send_oneway(notice)
+            await until(lambda: consumer.assignment == (), "both queues given up")
+
+    story([broker], tell)
