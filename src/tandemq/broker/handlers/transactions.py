@@ -1,4 +1,4 @@
-"""END_TRANSACTION: the producer's word about a half message (upstream's EndTransactionProcessor), and second chances."""
+"""END_TRANSACTION: the producer's word about a half message (upstream's EndTransactionProcessor); second chances."""
 
 from collections.abc import Callable
 
