@@ -74,3 +74,41 @@ async def _serve(loaded: Loaded) -> None:
         gc.freeze()  # what start-up made stays for good: later collections need not look at it
         print(f"The broker[{running.live.broker.broker_name}, {running.address}] boot success.", flush=True)
         await stopped.wait()
+
+
+Address = Annotated[str, typer.Argument(help="host:port of the broker.")]
+
+
+@app.command()
+def promote(
+    address: Address,
+    role: Annotated[str, typer.Option(help="SYNC_MASTER or ASYNC_MASTER.")] = "SYNC_MASTER",
+    force: Annotated[
+        bool,
+        typer.Option("--force", help="Also if it was not in sync, or without replicas that should be heard first."),
+    ] = False,
+) -> None:
+    """Make a slave the master of its group; its old master, if it runs, hands over and follows."""
+    _order(address, "PROMOTE", {"role": role, "force": "true" if force else "false"})
+
+
+@app.command()
+def demote(address: Address) -> None:
+    """Make a master a slave: no more writes, its slaves get everything, then it follows the next master."""
+    _order(address, "DEMOTE", {})
+
+
+def _order(address: str, name: str, ext: dict[str, str]) -> None:
+    from tandemq.cli.render import client_config, run
+    from tandemq.client.admin import Admin
+    from tandemq.codec.codes import ResponseCode
+    from tandemq.replication.metadata import PairCode
+
+    async def ask() -> str:
+        async with Admin(config=client_config(address)) as admin:
+            session = admin.session
+            reply = await session.remoting.invoke(address, session.command(PairCode[name], ext), 30.0)
+            reply.raise_for_code(ResponseCode.SUCCESS)
+            return reply.remark or "done"
+
+    print(run(ask()))

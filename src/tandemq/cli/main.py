@@ -27,6 +27,8 @@ NOUNS: dict[str, tuple[str, str]] = {
     "message": ("tandemq.cli.message", "Find messages by id, key or place."),
     "config": ("tandemq.cli.config", "Print the effective configuration with the source of every value."),
     "doctor": ("tandemq.cli.doctor", "Check this machine: ports, disk, file limits, clock, Java, addresses."),
+    "ha": ("tandemq.cli.ha", "Replication: who is master, who follows, who is in sync and why not."),
+    "sim": ("tandemq.cli.sim", "Run the replication simulator: seeded faults, checked promises."),
     "store": ("tandemq.cli.store", "Look at a store on disk: verify, dump, rebuild."),
 }
 

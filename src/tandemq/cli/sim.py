@@ -1,6 +1,7 @@
 """`tandemq sim`: the replicated group under simulated faults, many seeds or one with its trace."""
 
 import sys
+from collections.abc import Iterable
 from typing import Annotated
 
 import typer
@@ -20,7 +21,9 @@ def sim(
     seed: Annotated[int | None, typer.Option(help="Only this seed.")] = None,
     trace: Annotated[bool, typer.Option("--trace", help="Print what happened, event by event.")] = False,
     mutant: Annotated[str, typer.Option(help="Break this rule first: the run should then fail.")] = "",
-    verbose: Annotated[bool, typer.Option("--verbose", help="A line for every seed, not only for broken ones.")] = False,
+    verbose: Annotated[
+        bool, typer.Option("--verbose", help="A line for every seed, not only for broken ones.")
+    ] = False,
 ) -> None:
     """Prints every broken seed and one line at the end; exit code 1 if any promise was broken."""
     chosen = range(seed, seed + 1) if seed is not None else range(first, first + seeds)
@@ -40,9 +43,9 @@ def sim(
         raise typer.Exit(1)
 
 
-def _results(seeds: range, trace: bool, mutant: str) -> "list[SimulationResult] | map[SimulationResult]":
+def _results(seeds: range, trace: bool, mutant: str) -> Iterable[SimulationResult]:
     if not mutant:
-        return map(lambda seed: simulate(seed, trace=trace), seeds)
+        return (simulate(seed, trace=trace) for seed in seeds)
     for known in MUTANTS:
         if known.name == mutant:
             with known.active():

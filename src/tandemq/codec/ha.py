@@ -16,8 +16,8 @@ below 0x80 classic, 0xF4 extended.  Every frame, both directions:
     header sum  uint32   CRC-32 of the twelve bytes above: a damaged size never makes us wait for gigabytes
 
 A data frame of more than 1 MiB is history on its way to a slave that catches up.  Summing all of it costs more than
-sending it (1.5 against 2 GB/s on the machine this was measured on); the ends show a stream out of step, the records' own
-checksums are there for the rest.  What a producer may wait for comes in smaller frames and is summed whole.
+sending it (1.5 against 2 GB/s on the machine this was measured on); the ends show a stream out of step, the records'
+own checksums are there for the rest.  What a producer may wait for comes in smaller frames and is summed whole.
 
     DATA        epoch uint64, offset uint64, confirmed uint64, then log bytes; no bytes: heartbeat, news of `confirmed`
     ACK         epoch uint64, received uint64, durable uint64, applied uint64

@@ -12,7 +12,6 @@ from tandemq.replication.decisions import (
     Decision,
     Discard,
     LogEnds,
-    Prepare,
     Reset,
     Save,
     Truncate,

@@ -1,4 +1,5 @@
-"""The master's shell: accepts slaves, streams the log to them, feeds their bytes to MasterState, carries out its decisions.
+"""The master's shell: accepts slaves, streams the log to them, feeds their bytes to MasterState, carries out its
+decisions.
 
 Event-driven: it wakes for an append, a flush, a slave's bytes, room in a socket, or the next heartbeat.
 """

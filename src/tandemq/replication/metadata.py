@@ -1,12 +1,13 @@
-"""Topics, groups, consumer and delay offsets: from master to slave, and offsets committed on a slave back to the master.
+"""Topics, groups, consumer and delay offsets: from master to slave, and offsets committed on a slave back to the
+master.
 
-Between our nodes a slave parks one request at its master (WAIT_FOR_METADATA), which is answered when something changed; it
-then asks for exactly the tables that did, with upstream's own requests.  Against a RocketMQ master it asks for all of them
-every `slaveSyncInterval`, first after 3 s, as a RocketMQ 4 slave does.
+Between our nodes a slave parks one request at its master (WAIT_FOR_METADATA), which is answered when something
+changed; it then asks for exactly the tables that did, with upstream's own requests.  Against a RocketMQ master it
+asks for all of them every `slaveSyncInterval`, first after 3 s, as a RocketMQ 4 slave does.
 
-Offsets: the master's value replaces the slave's, forwards or backwards, because an operator may reset a group.  But what
-clients committed at the slave while the master was away is the newer truth: those are offered to the master first, which
-takes each one that is ahead of its own.  So an offset never goes back without somebody having asked for it.
+Offsets: the master's value replaces the slave's, forwards or backwards, because an operator may reset a group.  But
+what clients committed at the slave while the master was away is the newer truth: those are offered to the master first,
+which takes each one that is ahead of its own.  So an offset never goes back without somebody having asked for it.
 """
 
 import asyncio

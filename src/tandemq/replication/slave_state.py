@@ -67,7 +67,8 @@ class SlaveTerms:
 
 
 class FrameInProgress:
-    """The data frame that is arriving: in a buffer, or in the window at the end of the log where the shell receives it."""
+    """The data frame that is arriving: in a buffer, or in the window at the end of the log where the shell receives
+    it."""
 
     def __init__(self) -> None:
         self._frames: ha.FrameReader | ha.TransferReader = ha.TransferReader()

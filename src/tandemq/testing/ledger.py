@@ -1,9 +1,9 @@
 """What the group has promised, and whether it still keeps it.
 
-An entry is a range of the log with its bytes and the level it was promised at: a message acknowledged to a producer, or a
-range shown to readers.  The ledger looks straight at the disks, past all state machines: at the moment of the promise the
-copies must exist; a fault may take a copy from a node only if the level does not promise to survive it; and a node may
-begin to write without an entry only if no node that could have been heard still has it.
+An entry is a range of the log with its bytes and the level it was promised at: a message acknowledged to a producer,
+or a range shown to readers.  The ledger looks straight at the disks, past all state machines: at the moment of the
+promise the copies must exist; a fault may take a copy from a node only if the level does not promise to survive it;
+and a node may begin to write without an entry only if no node that could have been heard still has it.
 """
 
 from dataclasses import dataclass

@@ -1,22 +1,22 @@
 """Replication with one rule broken at a time: proof that the simulator would notice.
 
-Each mutant replaces one small piece of the real code while it is active.  `rule` is the number of the safety rule it breaks
-(replication/master_state.py lists them), or a word for what else it is.
+Each mutant replaces one small piece of the real code while it is active.  `rule` is the number of the safety rule it
+breaks (replication/master_state.py lists them), or a word for what else it is.
 """
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from typing import Any
 
 from tandemq.codec import ha
-from tandemq.replication import acks, hands, master_state, slave_state
+from tandemq.replication import acks, epochs, hands, master_state, slave_state
 from tandemq.replication.decisions import Confirm, Decision, Save, Send, Truncate
 from tandemq.replication.epochs import Epoch, History, Promise
 from tandemq.replication.session import SessionState
 from tandemq.testing import sim_node
 
-Patch = tuple[Any, str, Callable[..., Any]]
+Patch = tuple[Any, str, Any]
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,7 +50,7 @@ def _numbers_only(mine: History, my_end: int, theirs: History, their_end: int) -
     return _COMMON_POINT(nameless(mine), my_end, nameless(theirs), their_end)
 
 
-_COMMON_POINT = slave_state.common_point
+_COMMON_POINT = epochs.common_point
 _PREPARED = master_state.MasterState.prepared
 _ACKED = acks.AckQueue.acked
 _ON_WELCOME = slave_state.SlaveState._on_welcome

@@ -1,7 +1,7 @@
 """A simulated network: connections with TCP's semantics, and everything that happens to them.
 
-A connection is two byte pipes.  Bytes of one pipe arrive in order or not at all; between pipes and connections nothing is
-ordered.  What goes wrong here, because it does in life:
+A connection is two byte pipes.  Bytes of one pipe arrive in order or not at all; between pipes and connections
+nothing is ordered.  What goes wrong here, because it does in life:
 
 - delay, and delivery in pieces cut anywhere;
 - a blocked direction: bytes wait (TCP retransmits) until it heals or the connection is reset;

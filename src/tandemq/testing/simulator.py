@@ -2,15 +2,15 @@
 
 One master and one to three slaves run the real store (on disks that forget what was not synced) and the real state
 machines of replication, on a simulated clock and network.  Producers write at every ack level, an operator promotes and
-demotes, and these happen, in any combination: kill -9, power cut (lost, torn and reordered sectors, also in the middle of
-any disk operation), clean restart, pause, partition in both or one direction, connections that break at both ends or only
-at one (so that the slave comes twice), slowness, damaged bytes on the wire and on disk, failing fdatasync, full disk,
-a replaced disk, forged acks.
+demotes, and these happen, in any combination: kill -9, power cut (lost, torn and reordered sectors, also in the
+middle of any disk operation), clean restart, pause, partition in both or one direction, connections that break at
+both ends or only at one (so that the slave comes twice), slowness, damaged bytes on the wire and on disk, failing
+fdatasync, full disk, a replaced disk, forged acks.
 
 Checked all the time (see ledger.py): a promise is true when it is made; what is acknowledged at a level, or shown to
 readers, survives every fault that the level promises to survive; a slave shows nothing its master has not confirmed and
-nothing else than its master has; nothing is cut without being saved aside.  At the end, with everything healed, there is
-one master, everybody follows it, all logs are equal and nothing promised is missing.
+nothing else than its master has; nothing is cut without being saved aside.  At the end, with everything healed, there
+is one master, everybody follows it, all logs are equal and nothing promised is missing.
 
     result = simulate(seed)          the same seed gives the same run, event for event
 """
@@ -64,8 +64,8 @@ class SimulationResult:
         faults = ", ".join(f"{count} {name}" for name, count in sorted(self.faults.items()))
         outcome = f"VIOLATION: {self.violation}" if self.violation else "ok"
         return (
-            f"seed {self.seed}: {self.nodes} nodes, level {self.level}, {self.sent} sent, {self.acknowledged} acknowledged, "
-            f"{self.reigns} reigns, {self.steps} steps ({faults}): {outcome}"
+            f"seed {self.seed}: {self.nodes} nodes, level {self.level}, {self.sent} sent, "
+            f"{self.acknowledged} acknowledged, {self.reigns} reigns, {self.steps} steps ({faults}): {outcome}"
         )
 
 
@@ -198,8 +198,8 @@ class World(Watcher):
             assert node.slave is not None
             slave = node.slave
             return (
-                f"{node.name} {slave.phase.value} of {node.follows.name if node.follows else '-'} end {node.store.appended} "
-                f"shown {node.store.dispatched} {slave.trouble}"
+                f"{node.name} {slave.phase.value} of {node.follows.name if node.follows else '-'} "
+                f"end {node.store.appended} shown {node.store.dispatched} {slave.trouble}"
             )
 
         return f"operator's master {self.chosen.name}; " + "; ".join(one(node) for node in self.nodes)
