@@ -29,7 +29,7 @@ from tandemq.store.message_store import MessageStore
 
 log = logging.getLogger(__name__)
 
-BATCH_MAX = 256
+BATCH_MAX = 64
 """Deliveries in one turn of the loop, about 3 ms: sends and pulls get their turn between batches."""
 RETRY_SECONDS = 1.0
 """After a put that was refused (disk full, no longer a master): try again, upstream waits 10 s."""
