@@ -29,6 +29,8 @@ NOUNS: dict[str, tuple[str, str]] = {
     "doctor": ("tandemq.cli.doctor", "Check this machine: ports, disk, file limits, clock, Java, addresses."),
     "ha": ("tandemq.cli.ha", "Replication: who is master, who follows, who is in sync and why not."),
     "sim": ("tandemq.cli.sim", "Run the replication simulator: seeded faults, checked promises."),
+    "bench": ("tandemq.cli.bench", "List and run the benchmarks (from a clone)."),
+    "spark": ("tandemq.cli.spark", "Jobs on Spark: archive, replay, audit, reindex, stats."),
     "store": ("tandemq.cli.store", "Look at a store on disk: verify, dump, rebuild."),
 }
 
