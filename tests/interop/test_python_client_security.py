@@ -1,6 +1,7 @@
 """The Python client with TLS and signed requests, against our servers started from their property files."""
 
 import asyncio
+import os
 import shutil
 import socket
 import ssl
@@ -100,11 +101,20 @@ def servers(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Servers]:
 
 
 def _free_ports() -> tuple[int, int]:
-    """Name server and broker; the broker's neighbours are taken by chance only if somebody is unlucky."""
-    with socket.socket() as one, socket.socket() as two:
-        one.bind(("127.0.0.1", 0))
-        two.bind(("127.0.0.1", 0))
-        return one.getsockname()[1], two.getsockname()[1]
+    """Name server and broker with its neighbours, below the ports the kernel gives to outgoing connections."""
+    for base in range(12070 + os.getpid() % 900 * 20, 32000, 20):
+        if all(_free(port) for port in (base, base + 3, base + 5, base + 6)):
+            return base, base + 5
+    raise AssertionError("no free ports")
+
+
+def _free(port: int) -> bool:
+    with socket.socket() as probe:
+        try:
+            probe.bind(("127.0.0.1", port))
+        except OSError:
+            return False
+        return True
 
 
 def _wait_for(port: int, process: "subprocess.Popen[bytes]", log: Path) -> None:

@@ -148,6 +148,8 @@ def _report(results: list[SendResult], failures: list[str], seconds: float, as_j
             "queueId": "QUEUE",
             "queueOffset": "OFFSET",
         }
+        if any(result.remark for result in results):
+            headings["remark"] = "BECAUSE"
         show(rows, headings, as_json=False)
     elif results:
         counted = ", ".join(f"{number} {status}" for status, number in statuses.items())
