@@ -23,6 +23,7 @@ from tandemq.errors import NoRoute, SendFailed, TandemError
 from tandemq.model.topic import TopicConfig
 
 PEERS = Path(__file__).parents[1] / "peers" / "rocketmq"
+PROGRAM = [sys.executable, "-c", "from tandemq.cli.main import main; main()"]
 CLOCK = SystemClock()
 TARGETS = [
     pytest.param("ours", marks=pytest.mark.slow),
@@ -95,7 +96,6 @@ def _start_rocketmq(target: str, where: Path, base: int) -> Controls:
 
 
 def _start_ours(_: str, where: Path, base: int) -> Controls:
-    run = [sys.executable, "-c", "from tandemq.cli.main import main; main()"]
     processes: dict[str, subprocess.Popen[bytes]] = {}
 
     def stop() -> None:
@@ -128,7 +128,7 @@ def _start_ours(_: str, where: Path, base: int) -> Controls:
         conf.write_text("".join(f"{key}={value}\n" for key, value in values.items()))
         noun = "namesrv" if name == "namesrv" else "broker"
         with open(where / f"{name}.log", "wb") as out:
-            processes[name] = subprocess.Popen([*run, noun, "-c", str(conf)], stdout=out, stderr=out)
+            processes[name] = subprocess.Popen([*PROGRAM, noun, "-c", str(conf)], stdout=out, stderr=out)
         if not _answers(port, processes[name]):
             stop()
             pytest.fail(f"our {name} does not answer:\n{(where / f'{name}.log').read_text()[-2000:]}")
@@ -229,3 +229,51 @@ async def _slave_has(admin: Admin, slave: str, count: int) -> bool:
     except TandemError:
         return False
     return sum(ends) == count
+
+
+@pytest.mark.parametrize("pair", [pytest.param("ours", marks=pytest.mark.slow)], indirect=True)
+def test_producers_and_consumers_follow_a_promotion(pair: Pair) -> None:
+    """The slave becomes master: sends that failed work again, and consumers read what comes after."""
+
+    async def story() -> None:
+        config = ClientConfig(namesrv=pair.namesrv, consume_from=ConsumeFrom.FIRST_OFFSET)
+        async with Admin(config=config) as admin:
+            await eventually(lambda: _whole(admin), "both members registered")
+            await admin.create_topic(TopicConfig(name="orders", read_queues=4, write_queues=4))
+            await eventually(lambda: _routed(admin, "orders"), "the topic's route")
+            inbox = Inbox()
+            consumer = PushConsumer("followers", inbox, config=config)
+            consumer.subscribe("orders")
+            async with consumer, Producer("p", config=config) as producer:
+                sent = [b"before-%d" % i for i in range(20)]
+                for body in sent:
+                    assert (await producer.send(Message(topic="orders", body=body))).ok
+                await eventually(lambda: _slave_has(admin, pair.slave, 20), "all messages on the slave")
+                pair.kill_master()
+                done = await asyncio.to_thread(
+                    subprocess.run,
+                    [*PROGRAM, "broker", "promote", pair.slave],
+                    capture_output=True,
+                    text=True,
+                    timeout=60,
+                    check=False,
+                )
+                assert done.returncode == 0, done.stderr
+                for number in range(20):
+                    await _sent_at_last(producer, b"after-%d" % number)
+                    sent.append(b"after-%d" % number)
+                await until(lambda: inbox.bodies == set(sent), "everything before and after the promotion")
+
+    asyncio.run(story())
+
+
+async def _sent_at_last(producer: Producer, body: bytes) -> None:
+    """Sends until a master takes it: the promoted one has to register first."""
+    deadline = CLOCK.monotonic() + 30
+    while True:
+        try:
+            await producer.send(Message(topic="orders", body=body))
+            return
+        except (SendFailed, NoRoute):
+            assert CLOCK.monotonic() < deadline, "no master within 30 s of the promotion"
+            await asyncio.sleep(0.05)
