@@ -63,7 +63,7 @@ def test_equal_replicas_have_no_differences(copies: list[Path], step: int) -> No
 def test_one_flipped_byte_is_found_and_blamed(copies: list[Path], step: int, place: str) -> None:
     """The damaged replica is named with the message, also when only two are compared."""
     file, places = records(copies[1])
-    at, size = places[7]
+    at, _ = places[7]
     offset = at + (100 if place == "body" else 17)
     original = file.read_bytes()[offset]
     patch(file, offset, bytes([original ^ 1]))

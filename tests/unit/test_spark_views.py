@@ -4,7 +4,7 @@ import filecmp
 import lzma
 import random
 import tarfile
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -34,12 +34,12 @@ def run_here(spark: Any, items: Sequence[Any], work: Any, ddl: str) -> OneProces
 
 
 @pytest.fixture(params=["4.9.7", "5.3.3"])
-def store(request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
+def store(request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.setattr(job, "run_tasks", run_here)
-    with lzma.open(GOLDEN / f"rocketmq-{request.param}" / "stores.tar.xz") as packed:
-        with tarfile.open(fileobj=packed) as archive:
-            archive.extractall(tmp_path, filter="data")
-    yield tmp_path
+    source = GOLDEN / f"rocketmq-{request.param}" / "stores.tar.xz"
+    with lzma.open(source) as packed, tarfile.open(fileobj=packed) as archive:
+        archive.extractall(tmp_path, filter="data")
+    return tmp_path
 
 
 SIZES = {"index_slots": 1000, "index_entries": 2000}

@@ -1,7 +1,7 @@
 """The lake: Parquet files written by the Python workers, listed in a Delta log by the driver.
 
 Bodies never pass through the JVM: a worker decodes, writes files named at random and hands one manifest row per file to
-the driver, which commits all files of a micro-batch in one Delta transaction that carries (checkpoint id, batch number).
+the driver, which commits all files of a micro-batch in one Delta transaction with (checkpoint id, batch number).
 A batch that is replayed after a crash finds its number taken and its new files are dropped; files nobody lists are left
 over from killed workers, and `vacuum` removes them.
 

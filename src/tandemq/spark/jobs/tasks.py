@@ -3,6 +3,7 @@
 `mapInArrow` over a range with one partition per item: works on local[*], a cluster and Spark Connect alike.
 """
 
+import warnings
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any, TypeVar
 
@@ -22,7 +23,10 @@ def run_tasks(spark: Any, items: Sequence[Item], work: Callable[[Item], Iterator
             for number in batch.column("id").to_pylist():
                 yield from work(captured[number])
 
-    return spark.range(0, len(captured), 1, len(captured)).mapInArrow(task, ddl)
+    with warnings.catch_warnings():
+        # Spark checks for pandas here, and warns of its newest version; mapInArrow itself uses none of it.
+        warnings.simplefilter("ignore", FutureWarning)
+        return spark.range(0, len(captured), 1, len(captured)).mapInArrow(task, ddl)
 
 
 class Progress:
