@@ -65,7 +65,7 @@ def status(
                 "durable": "DURABLE",
                 "applied": "APPLIED",
                 "lag": "LAG BYTES",
-                "lagMs": "LAG MS",
+                "lag_ms": "LAG MS",
                 "rate": "MB/S",
             },
             as_json=False,
@@ -148,7 +148,7 @@ def _replica_row(node: dict[str, Any], replica: dict[str, Any]) -> dict[str, Any
         "durable": replica["durable"],
         "applied": replica["applied"],
         "lag": replica["lag_bytes"],
-        "lagMs": replica["lag_ms"],
+        "lag_ms": replica["lag_ms"],
         "rate": round(replica["rate"] / 1e6, 1),
     }
 

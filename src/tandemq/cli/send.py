@@ -45,7 +45,7 @@ def send(
     count: Annotated[int, typer.Option(min=1, help="Send the body this many times, or that many made-up bodies.")] = 1,
     size: Annotated[int, typer.Option(min=0, help="Bytes of a made-up body; 0: use BODY or stdin.")] = 0,
     copies: Annotated[
-        str | None, typer.Option(help="Copies that must exist: a number, majority or all; +disk: on disk.")
+        str | None, typer.Option(help="Copies that must exist: a number, majority or all; 2:durable: two on disk.")
     ] = None,
     sharding_key: Annotated[str | None, typer.Option(help="Same key, same queue: keeps their order.")] = None,
     group: Annotated[str, typer.Option("--group", "-g", help="Producer group.")] = "tandemq-cli",
