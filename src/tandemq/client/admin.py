@@ -21,9 +21,8 @@ from tandemq.client.admin_views import (
 )
 from tandemq.client.config import ClientConfig
 from tandemq.client.message import ReceivedMessage, decode_messages
-from tandemq.client.producer import session_for
 from tandemq.client.routes import subscribe_queues
-from tandemq.client.session import Session
+from tandemq.client.session import Session, session_for
 from tandemq.codec import bodies, fastjson
 from tandemq.codec.codes import RequestCode, ResponseCode
 from tandemq.codec.command import Command

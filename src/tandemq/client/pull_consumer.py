@@ -15,10 +15,9 @@ from tandemq.client.fetcher import QueueFetcher
 from tandemq.client.message import ReceivedMessage
 from tandemq.client.offsets import RemoteOffsets
 from tandemq.client.process_queue import ProcessQueue
-from tandemq.client.producer import session_for
 from tandemq.client.rebalance import Change
 from tandemq.client.rebalancer import Rebalancer
-from tandemq.client.session import Session
+from tandemq.client.session import Session, session_for
 from tandemq.client.start_offset import start_offset
 from tandemq.client.subscription import ALL, TAG, subscription
 from tandemq.codec.heartbeat import ConsumerGroupInfo, Subscription

@@ -20,13 +20,12 @@ from tandemq.client.ids import client_id, local_ip
 from tandemq.client.message import ReceivedMessage
 from tandemq.client.offsets import LocalOffsets, OffsetStore, RemoteOffsets
 from tandemq.client.process_queue import ProcessQueue
-from tandemq.client.producer import session_for
 from tandemq.client.push_requests import PushRequests
 from tandemq.client.queue_lock import QueueLocks
 from tandemq.client.rebalance import Change
 from tandemq.client.rebalancer import Rebalancer
 from tandemq.client.send_back import SendBack
-from tandemq.client.session import Session
+from tandemq.client.session import Session, session_for
 from tandemq.client.start_offset import start_offset
 from tandemq.client.subscription import TAG, subscription
 from tandemq.codec.heartbeat import ConsumerGroupInfo, Subscription

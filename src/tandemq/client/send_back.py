@@ -8,7 +8,7 @@ import logging
 
 from tandemq.client.encode import Outgoing
 from tandemq.client.message import ReceivedMessage
-from tandemq.client.producer import send_outgoing_once
+from tandemq.client.sender import send_once
 from tandemq.client.session import Session
 from tandemq.errors import TandemError
 from tandemq.model import message as names
@@ -76,7 +76,7 @@ class SendBack:
             max_reconsume_times=self._times_max,
         )
         try:
-            await send_outgoing_once(self._session, INNER_GROUP, item)
+            await send_once(self._session, INNER_GROUP, item)
             return True
         except TandemError as error:
             log.error("%s could not be sent to the retry topic either: %s", message, error)

@@ -9,6 +9,7 @@ import asyncio
 import logging
 import random
 from collections.abc import Awaitable, Callable, Iterable
+from dataclasses import replace
 from typing import Any, Protocol
 
 from tandemq.client.broker_api import BrokerApi
@@ -23,7 +24,7 @@ from tandemq.codec.acl import sign
 from tandemq.codec.codes import RequestCode, ResponseCode
 from tandemq.codec.command import Command
 from tandemq.codec.heartbeat import ConsumerGroupInfo, Heartbeat, Subscription, encode_heartbeat
-from tandemq.errors import NoRoute, RemotingError, ReplyError, TandemError
+from tandemq.errors import ClientError, NoRoute, RemotingError, ReplyError, TandemError
 from tandemq.model.route import MASTER_ID, TopicRoute
 from tandemq.model.topic import AUTO_CREATE_TOPIC, QueueRef
 from tandemq.remoting.client import RemotingClient
@@ -344,6 +345,16 @@ class Session:
             if answer is not None:
                 return answer
         return None
+
+
+def session_for(session: Session | None, config: ClientConfig | None, namesrv: str | None) -> tuple[Session, bool]:
+    """The session to use and whether its user must close it."""
+    if session is not None:
+        if config is not None or namesrv is not None:
+            raise ClientError("a session brings its own config and name servers: give either, not both")
+        return session, False
+    config = config or ClientConfig()
+    return Session(replace(config, namesrv=namesrv) if namesrv else config), True
 
 
 def _remoting_config(config: ClientConfig) -> RemotingConfig:
