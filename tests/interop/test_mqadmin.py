@@ -5,6 +5,8 @@ The same checks hold for the real broker (TANDEMQ_PEER_BROKERS=1). All commands 
 
 import re
 import subprocess
+from collections.abc import Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
@@ -124,11 +126,20 @@ PAIRS = [
 ]
 
 
+@pytest.fixture(scope="module")
+def runs(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[tuple[str, str], Future[Said]]]:
+    """Both generations at once, each with servers of its own."""
+    with ThreadPoolExecutor(len(programs.JAVA_VERSIONS)) as pool:
+        yield {
+            (version, side): pool.submit(_run, version, side, tmp_path_factory.mktemp("mqadmin"))
+            for version, side in PAIRS
+        }
+
+
 @pytest.fixture(scope="module", params=PAIRS, ids="-".join)
-def said(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Said:
-    version, side = request.param
+def said(request: pytest.FixtureRequest, runs: dict[tuple[str, str], Future[Said]]) -> Said:
     try:
-        return _run(version, side, tmp_path_factory.mktemp("mqadmin"))
+        return runs[request.param].result()
     except Missing as reason:
         pytest.skip(str(reason))
 

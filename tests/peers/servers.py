@@ -25,6 +25,56 @@ REAL_PROPERTIES: dict[str, str] = {"brokerFastFailureEnable": "false"}
 START_SECONDS = 60.0
 
 
+class Daemon:
+    """One daemon of ours as a process: started, asked to end, or killed and started again on the same files."""
+
+    def __init__(self, noun: str, conf: Path, port: int) -> None:
+        self.noun, self.conf, self.port = noun, conf, port
+        self.log = conf.with_suffix(".out")
+        self._process: subprocess.Popen[bytes] | None = None
+
+    @property
+    def pid(self) -> int:
+        assert self._process is not None
+        return self._process.pid
+
+    def start(self) -> None:
+        """Returns when it takes connections."""
+        command = [sys.executable, "-m", "tandemq", self.noun, "-c", str(self.conf)]
+        with open(self.log, "ab") as out:
+            process = subprocess.Popen(
+                command, stdout=out, stderr=out, stdin=subprocess.DEVNULL, start_new_session=True
+            )
+        self._process = process
+        deadline = time.monotonic() + START_SECONDS
+        while not _answers(self.port):
+            if process.poll() is not None:
+                raise RuntimeError(f"tandemq {self.noun} ended with {process.returncode}:\n{self._said()}")
+            if time.monotonic() > deadline:
+                raise RuntimeError(f"tandemq {self.noun} does not answer on {self.port}:\n{self._said()}")
+            time.sleep(0.02)
+
+    def kill(self) -> None:
+        """As a crash: it gets no chance to write anything more."""
+        assert self._process is not None
+        self._process.kill()
+        self._process.wait()
+
+    def stop(self) -> None:
+        """It is asked to end, and has to."""
+        if self._process is None:
+            return
+        self._process.send_signal(signal.SIGTERM)
+        try:
+            self._process.wait(20)
+        except subprocess.TimeoutExpired:
+            self.kill()
+            raise
+
+    def _said(self) -> str:
+        return self.log.read_text(errors="replace")[-3000:]
+
+
 @dataclass(slots=True)
 class Servers:
     """Where to reach them, and where to look when something went wrong."""
@@ -35,6 +85,8 @@ class Servers:
     pids: dict[str, int] = field(default_factory=dict)
     start_seconds: dict[str, float] = field(default_factory=dict)
     """From the start of a process to the first connection it takes."""
+    daemons: dict[str, Daemon] = field(default_factory=dict)
+    """Ours, to be killed and started again; the real ones are not."""
 
     def said(self, size: int = 3000) -> str:
         """The end of what each process wrote: for the message of a failed test."""
@@ -76,9 +128,7 @@ def ours(
     namesrv_conf = directory / "namesrv.conf"
     namesrv_conf.write_text(f"listenPort={namesrv_port}\n")
     with contextlib.ExitStack() as stack:
-        start = time.monotonic()
-        servers.pids["namesrv"] = stack.enter_context(_process(directory, "namesrv", namesrv_conf, namesrv_port))
-        servers.start_seconds["namesrv"] = time.monotonic() - start
+        _start(servers, stack, "namesrv", Daemon("namesrv", namesrv_conf, namesrv_port))
         for broker_id, port in enumerate(ports):
             name = "slave" if broker_id else "broker"
             settings = {
@@ -95,37 +145,18 @@ def ours(
             }
             conf = directory / f"{name}.conf"
             conf.write_text("".join(f"{key}={value}\n" for key, value in settings.items()))
-            start = time.monotonic()
-            servers.pids[name] = stack.enter_context(_process(directory, "broker", conf, port))
-            servers.start_seconds[name] = time.monotonic() - start
+            _start(servers, stack, name, Daemon("broker", conf, port))
         await_route(servers)
         yield servers
 
 
-@contextlib.contextmanager
-def _process(directory: Path, noun: str, conf: Path, port: int) -> Iterator[int]:
-    """One daemon of ours; on the way out it is asked to end and has to."""
-    log = directory / f"{conf.stem}.out"
-    with open(log, "ab") as out:
-        command = [sys.executable, "-m", "tandemq", noun, "-c", str(conf)]
-        process = subprocess.Popen(command, stdout=out, stderr=out, stdin=subprocess.DEVNULL, start_new_session=True)
-    try:
-        deadline = time.monotonic() + START_SECONDS
-        while not _answers(port):
-            if process.poll() is not None:
-                raise RuntimeError(f"tandemq {noun} ended with {process.returncode}:\n{log.read_text()[-3000:]}")
-            if time.monotonic() > deadline:
-                raise RuntimeError(f"tandemq {noun} does not answer on {port}:\n{log.read_text()[-3000:]}")
-            time.sleep(0.02)
-        yield process.pid
-    finally:
-        process.send_signal(signal.SIGTERM)
-        try:
-            process.wait(20)
-        except subprocess.TimeoutExpired:
-            process.kill()
-            process.wait()
-            raise
+def _start(servers: Servers, stack: contextlib.ExitStack, name: str, daemon: Daemon) -> None:
+    stack.callback(daemon.stop)
+    began = time.monotonic()
+    daemon.start()
+    servers.start_seconds[name] = time.monotonic() - began
+    servers.pids[name] = daemon.pid
+    servers.daemons[name] = daemon
 
 
 def _answers(port: int) -> bool:
