@@ -62,7 +62,8 @@ class ClientHandlers:
         now = self._clock.monotonic()
         for group in told.producer_groups:
             self._members.register_producer(group, connection, told.client_id, command.language, command.version, now)
-        changed, resend = set(), False
+        # A V1 heartbeat (no fingerprint) is always told to send everything, which it does anyway.
+        changed, resend = set(), told.fingerprint == 0
         for consumer in told.consumers:
             known = _knows_subscriptions(connection, consumer.group, told.fingerprint, told.without_subscriptions)
             resend = resend or not known
