@@ -246,7 +246,7 @@ class CommitLog:
             base = chain.base_of(offset)
             segment = chain.segment(base)
             stop = segment.size if thorough else min(segment.size, max(self.written, self.appended) - base)
-            if zero(segment.view, offset - base, stop):
+            if zero(segment, offset - base, stop):
                 segment.sync()
         self.appended = offset
         self.written = offset

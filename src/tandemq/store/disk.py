@@ -15,6 +15,7 @@ import mmap
 import os
 import shutil
 from collections import OrderedDict
+from collections.abc import Iterator
 from functools import cache
 from pathlib import Path
 from typing import Protocol
@@ -38,6 +39,10 @@ class Segment(Protocol):
 
     def reserve(self, stop: int) -> int:
         """Makes sure that [0, stop) has blocks on disk; DiskFull if not. Returns how far they now reach."""
+        ...
+
+    def data_ranges(self, start: int, stop: int) -> Iterator[tuple[int, int]]:
+        """The parts of [start, stop) that may hold something else than zeros; holes of the file are left out."""
         ...
 
     def sync(self) -> None:
@@ -136,6 +141,20 @@ class MappedSegment:
                 raise _translated(error, self._path) from error
             self._reserved = goal
         return self._reserved
+
+    def data_ranges(self, start: int, stop: int) -> Iterator[tuple[int, int]]:
+        while start < stop:
+            try:
+                start = os.lseek(self._fd, start, os.SEEK_DATA)
+            except OSError as error:
+                if error.errno == errno.ENXIO:  # nothing but a hole up to the end of the file
+                    return
+                yield start, stop  # this file system can't tell
+                return
+            end = min(stop, os.lseek(self._fd, start, os.SEEK_HOLE))
+            if start < end:
+                yield start, end
+            start = end
 
     def sync(self) -> None:
         os.fdatasync(self._fd)

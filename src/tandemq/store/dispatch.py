@@ -57,6 +57,8 @@ class Dispatcher:
         self.position = position
         self.index_from = position
         """Records below are in the index already."""
+        self.pending_size = 0
+        """Bytes of queue entries that are only in memory; whoever writes them sets it back."""
         self.last_timestamp = 0
         """Store time of the last record dispatched."""
         self.problem: str | None = None
@@ -91,7 +93,7 @@ class Dispatcher:
         whole_heads, routes, tags_known, pack_entry = WHOLE_HEADS, self._queues.routes, self._tags, ENTRY.pack
         index_from = self.index_from if self._index is not None else 1 << 63
         hashed: list[tuple[int, int, int]] = []
-        stored_at = 0
+        stored_at = added = 0
         while at < enough:
             if at + FIXED_SIZE_V4 > stop:
                 at = self._behind_blank(view, at, stop)
@@ -139,6 +141,7 @@ class Dispatcher:
                         self._fill(queue, queue_offset)
                     if queue_offset == queue.count:
                         queue.tail += pack_entry(physical_offset, size, tags)
+                        added += 1
                         queue.count = queue_offset = queue_offset + 1
                         if queue.next_offset < queue_offset:
                             queue.next_offset = queue_offset
@@ -155,6 +158,7 @@ class Dispatcher:
                             if one:
                                 hashed.append((hasher.key_hash(one), physical_offset, stored_at))
             at = end
+        self.pending_size += added * ENTRY.size
         if stored_at:
             self.last_timestamp = stored_at
         if hashed:

@@ -40,7 +40,7 @@ class IndexFile:
         self._reserved = 0
         fields: tuple[int, ...] = HEADER.unpack_from(self.view, 0)
         self.begin_timestamp, self.end_timestamp, self.begin_physical, self.end_physical, self.slot_count = fields[:5]
-        self.count = max(fields[5], 1)
+        self.count = min(max(fields[5], 1), entries)
 
     @staticmethod
     def size(slots: int, entries: int) -> int:
@@ -123,6 +123,7 @@ class IndexFile:
             self.count += 1
 
     def _take_back(self, key_hash: int, number: int, previous: int) -> None:
+        previous = previous if 0 < previous < number else 0  # anything else is damage
         _SLOT.pack_into(self.view, HEADER.size + 4 * (key_hash % self.slots), previous)
         if previous == 0:
             self.slot_count -= 1
@@ -143,7 +144,7 @@ class IndexFile:
 
         Entries are in log order; the first that is not, or is empty, was being taken back when the machine stopped.
         """
-        zero(self.view, HEADER.size, self._entries_at)
+        zero(self.segment, HEADER.size, self._entries_at)
         self.segment.reserve(self._entries_at)
         slots, pack, view = self.slots, _SLOT.pack_into, self.view
         self.slot_count = 0
@@ -157,7 +158,7 @@ class IndexFile:
             pack(view, 40 + 4 * (key_hash % slots), number)
             if previous == 0:
                 self.slot_count += 1
-        zero(view, self._entries_at + ENTRY.size * self.count, self.segment.size)
+        zero(self.segment, self._entries_at + ENTRY.size * self.count, self.segment.size)
         if self.count > 1:
             self.begin_physical = self.entry(1)[1]
         self._header_from_last()

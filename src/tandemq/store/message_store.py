@@ -39,7 +39,7 @@ from tandemq.model.message import (
 from tandemq.store import checkpoint, layout, truncation
 from tandemq.store.checkpoint import Checkpoint, CheckpointFile, ViewsPoint
 from tandemq.store.commit_log import CommitLog
-from tandemq.store.config import ENTRY_SIZE, FlushDiskType, StoreConfig
+from tandemq.store.config import FlushDiskType, StoreConfig
 from tandemq.store.consume_queue import ENTRY, FILLER_SIZE, ConsumeQueue
 from tandemq.store.disk import Disk, FileDisk, Lock
 from tandemq.store.dispatch import Dispatcher
@@ -146,7 +146,6 @@ class MessageStore:
         self._closed = False
         self._disk_full: str = ""
         self._dirty_queues: set[tuple[str, int]] = set()
-        self._pending_size = 0
         self._last_views = clock.monotonic()
         self._views_offset = -1
         """Where the last checkpoint vouches up to."""
@@ -237,6 +236,7 @@ class MessageStore:
             boot_id=disk.boot_id(),
             check_crc=self.config.check_crc_on_recover,
             read_only=self._read_only,
+            monotonic=self._clock.monotonic,
             dispatch_limit=self._confirmed,
             progress=progress,
         )
@@ -251,10 +251,18 @@ class MessageStore:
         if self._sync_flush and self._flusher.flushed < self.log.appended:
             self._flusher.flush_once()
         self._dirty_queues.update(self._queues)
-        disk.replace_file(root / layout.ABORT, str(os.getpid()).encode())
+        self._mark_running(aborted)
         if intent is not None:
             self._sync_views()
             truncation.finish(disk, root)
+
+    def _mark_running(self, already: bool) -> None:
+        """The abort marker, durable before the first append. One that is there already costs no sync to keep."""
+        path, pid = self.root / layout.ABORT, str(os.getpid()).encode()
+        if already:
+            self._disk.write_at(path, 0, pid.ljust(self._disk.file_size(path) or 0))
+        else:
+            self._disk.replace_file(path, pid)
 
     def _roll_forward(self, intent: Truncation) -> None:
         """A truncation was interrupted: its log part again; the views follow from recovery."""
@@ -535,7 +543,6 @@ class MessageStore:
         touched = self._dispatcher.run(limit, limit_bytes)
         if touched:
             self._dirty_queues |= touched
-            self._pending_size += len(touched) * ENTRY_SIZE
             self._after_dispatch()
         return touched
 
@@ -543,7 +550,7 @@ class MessageStore:
         now = self._clock.monotonic()
         if (now - self._last_views) * 1000 >= self.config.flush_views_interval_ms:
             self._hand_over_views()
-        elif self._pending_size > self.config.pending_views_max:
+        elif self._dispatcher.pending_size > self.config.pending_views_max:
             self._write_tails()
         elif self._flusher._thread is not None:
             self._flusher.want_views(True)
@@ -554,7 +561,7 @@ class MessageStore:
         except DiskFull as error:
             self._disk_full = str(error)
             raise
-        self._pending_size = 0
+        self._dispatcher.pending_size = 0
 
     def _hand_over_views(self) -> None:
         """Queue entries into their files, and the list of what to sync to whoever syncs."""

@@ -66,6 +66,8 @@ class Recovered:
     dispatched_from: int
     rebuilt: bool
     same_boot: bool
+    scan_seconds: float = 0.0
+    dispatch_seconds: float = 0.0
 
 
 @dataclass(slots=True)
@@ -81,6 +83,7 @@ class Recovery:
     boot_id: bytes
     check_crc: bool
     read_only: bool
+    monotonic: Callable[[], float]
     dispatch_limit: int | None = None
     """Readers may not see what lies behind: the confirmed offset of a replica."""
     progress: Callable[[int, int], None] | None = None
@@ -94,11 +97,14 @@ class Recovery:
             return self._empty(dispatcher)
         same_boot = self.checkpoint.views is not None and self.checkpoint.views.boot_id == self.boot_id
         start, exact = self._start()
+        began = self.monotonic()
         end = self._end(start, same_boot)
+        scanned = self.monotonic()
         log.set_end(end)
         if self.aborted and not self.read_only:
             log.cut(end, thorough=True)
         trusted = not damaged and index_whole and self._keep_views(start, exact, same_boot)
+        ready = self.monotonic()
         dispatched_from = self._dispatch(dispatcher, start, end, trusted)
         return Recovered(
             clean=not self.aborted,
@@ -108,6 +114,8 @@ class Recovery:
             dispatched_from=dispatched_from,
             rebuilt=dispatched_from == log.first_offset < start,
             same_boot=same_boot,
+            scan_seconds=scanned - began,
+            dispatch_seconds=self.monotonic() - ready,
         )
 
     @property
@@ -297,6 +305,7 @@ class Recovery:
                     self.progress(dispatcher.position - begin, end - begin)
                 if not self.read_only:
                     self.queues.write_tails(touched)
+                    dispatcher.pending_size = 0
                 if dispatcher.position == before:
                     break
         finally:

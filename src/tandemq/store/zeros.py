@@ -4,20 +4,25 @@ Pages that were never written may have no blocks: writing there could fail with 
 room for nothing. A page that holds something has its block.
 """
 
+from tandemq.store.disk import Segment
+
 _CHUNK = 1 << 20
 _PAGE = 4096
 _ZEROS = bytes(_CHUNK)
 
 
-def zero(view: memoryview, start: int, stop: int) -> bool:
+def zero(segment: Segment, start: int, stop: int) -> bool:
     """Makes [start, stop) zero; whether anything had to change."""
     changed = False
-    while start < stop:
-        end = min(stop, start - start % _CHUNK + _CHUNK)
-        if view[start:end].tobytes() != _ZEROS[: end - start]:
-            _zero_pages(view, start, end)
-            changed = True
-        start = end
+    view = segment.view
+    for data_start, data_stop in segment.data_ranges(start, stop):
+        at = data_start
+        while at < data_stop:
+            end = min(data_stop, at - at % _CHUNK + _CHUNK)
+            if view[at:end].tobytes() != _ZEROS[: end - at]:
+                _zero_pages(view, at, end)
+                changed = True
+            at = end
     return changed
 
 

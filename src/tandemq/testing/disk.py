@@ -8,6 +8,7 @@ Faults injected here, each a thing that real disks do and the store must survive
 """
 
 import errno
+from collections.abc import Iterator
 from pathlib import Path
 from random import Random
 
@@ -38,6 +39,10 @@ class MemorySegment:
     def reserve(self, stop: int) -> int:
         self._disk.charge(self._file, stop, self._path)
         return stop
+
+    def data_ranges(self, start: int, stop: int) -> Iterator[tuple[int, int]]:
+        if start < stop:
+            yield start, stop
 
     def sync(self) -> None:
         self._disk.sync_file(self._path)
