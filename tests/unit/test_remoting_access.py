@@ -92,6 +92,7 @@ REFUSED = {
     "heartbeat for a denied group": (signed(34, {}, heartbeat("groupA", "topicC")), "group 'groupA'"),
     "admin request": (signed(25, {}, b"a=b"), "no admin account"),
     "broker request": (signed(1001, {}), "no admin account"),
+    "promotion of a broker": (signed(32102, {}), "no admin account"),
 }
 
 

@@ -45,7 +45,7 @@ ADMIN_CODES = frozenset(
 )  # fmt: skip
 """Requests that change or reveal more than one's own topics and groups; codes from 900 up are brokers' own."""
 
-_BROKER_CODES = range(900, 2000)
+_FIRST_BROKER_CODE = 900
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -113,7 +113,7 @@ class AccessControl:
                 raise _refusal(host, command, f"the Signature of {key!r} does not fit: check its secret key")
         if account.admin:
             return
-        if command.code in ADMIN_CODES or command.code in _BROKER_CODES:
+        if command.code in ADMIN_CODES or command.code >= _FIRST_BROKER_CODE:
             raise _refusal(host, command, f"{key!r} is no admin account, {code_name(command.code)} needs one")
         for kind, name, needed in resources(command):
             if not account.may(kind, name, needed):
