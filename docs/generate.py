@@ -1,9 +1,11 @@
-"""Writes docs/configuration.md and docs/cli.md from the code: `python docs/generate.py`, or `--check` in the tests.
+"""Writes configuration.md, cli.md and requests.md from the code: `python docs/generate.py`, or `--check` in the tests.
 
-An option or command is described where it is declared; these pages only lay that out.
+An option, a command or a request is described where it is declared; these pages only lay that out.
 """
 
+import ast
 import importlib
+import re
 import sys
 from enum import Enum
 from pathlib import Path
@@ -12,9 +14,12 @@ from typing import Any
 import typer
 
 from tandemq.cli.main import NOUNS
+from tandemq.codec.codes import RequestCode
+from tandemq.replication.metadata import PairCode
 from tandemq.settings import Setting, settings_of
 
 DOCS = Path(__file__).resolve().parent
+SOURCE = DOCS.parent / "src" / "tandemq"
 
 CONFIGS = [
     ("Broker", "tandemq.broker.config", "BrokerConfig", "broker.conf"),
@@ -105,7 +110,85 @@ def cli_page() -> str:
     return "\n".join(lines).rstrip() + "\n"
 
 
-PAGES = {"configuration.md": configuration_page, "cli.md": cli_page}
+REQUESTS_HEAD = """# Requests
+
+Generated from the code by `docs/generate.py`; a test fails when this page and the code disagree.
+
+Every request code that our servers answer, with RocketMQ's names and numbers, and the file that answers it. *From* and
+*to*: c client, b broker, ns name server, adm admin tool, s slave. Any other code is answered
+`REQUEST_CODE_NOT_SUPPORTED` (3), as RocketMQ answers codes it does not know; the last table says why.
+"""
+
+NOT_SUPPORTED = [
+    (
+        "200050–200056, 200151",
+        "POP_MESSAGE, ACK_MESSAGE, …",
+        "POP consumption: used by the 5.x proxy and POP clients only",
+    ),
+    ("400, 401", "QUERY_ASSIGNMENT, SET_MESSAGE_REQUEST_MODE", "belong to POP; the Java client rebalances itself"),
+    ("370", "RECALL_MESSAGE", "a message for an exact time can't be taken back here"),
+    ("513", "UPDATE_AND_CREATE_STATIC_TOPIC", "static topics (logical queues) are not implemented"),
+    ("902, 903", "ADD_BROKER, REMOVE_BROKER", "broker container: run one process per broker"),
+    ("1001–1013", "controller requests", "no controller: promotion is an operator's act, `tandemq broker promote`"),
+    ("2001–2004", "cold data flow control", "reads of cold data never block the loop here"),
+    (
+        "3001–3010",
+        "users and policies of ACL 2.0",
+        "ACL 1.0 (`plain_acl.yml`) is implemented; the file is read at start",
+    ),
+    ("13, 22, 23, 27, 47, 209–214", "old names without a handler", "RocketMQ itself does not answer them any more"),
+]
+
+
+def handled_requests() -> dict[str, str]:
+    """Name of a request code -> the file whose `handlers()` answers it, read off the source."""
+    found = {}
+    for path in sorted((*SOURCE.glob("broker/**/*.py"), *SOURCE.glob("namesrv/*.py"))):
+        for function in ast.walk(ast.parse(path.read_text())):
+            if isinstance(function, ast.FunctionDef) and function.name.endswith("handlers"):
+                keys = (key for table in ast.walk(function) if isinstance(table, ast.Dict) for key in table.keys)
+                found |= {
+                    key.attr: path.relative_to(SOURCE).as_posix() for key in keys if isinstance(key, ast.Attribute)
+                }
+    return found
+
+
+def requests_page() -> str:
+    directions = dict(re.findall(r"^    (\w+) = \d+  # (\S+→\S+)", (SOURCE / "codec" / "codes.py").read_text(), re.M))
+    files = handled_requests()
+    rows = {"broker": [], "name server": [], "client": []}
+    for member in RequestCode:
+        way = directions[member.name]
+        row = f"| {member.value} | `{member.name}` | {way} |"
+        if member.name in files:
+            rows["name server" if files[member.name].startswith("namesrv") else "broker"].append(
+                f"{row} `{files[member.name]}` |"
+            )
+        elif way == "b→c":
+            rows["client"].append(f"{row} |")
+    head = "| code | name | from → to | answered by |\n|---|---|---|---|\n"
+    own = [f"| {member.value} | `{member.name}` | `{files[member.name]}` |" for member in PairCode]
+    refused = [f"| {codes} | {names} | {why} |" for codes, names, why in NOT_SUPPORTED]
+    return "\n".join(
+        [
+            REQUESTS_HEAD,
+            f"## Answered by a broker ({len(rows['broker'])})\n",
+            head + "\n".join(rows["broker"]) + "\n",
+            f"## Answered by a name server ({len(rows['name server'])})\n",
+            head + "\n".join(rows["name server"]) + "\n",
+            "## Sent by a broker to clients\n",
+            head.replace("answered by", "") + "\n".join(rows["client"]) + "\n",
+            "`GET_CONSUMER_RUNNING_INFO` and `CONSUME_MESSAGE_DIRECTLY` are passed on to the client they name.\n",
+            "## Our own, between TandemQ nodes and tools\n",
+            "In a range RocketMQ does not use; a RocketMQ broker answers that it doesn't know them, and we do it its way.\n",
+            "| code | name | answered by |\n|---|---|---|\n" + "\n".join(own) + "\n",
+            "## Not supported, and why\n",
+            "| codes | what | why |\n|---|---|---|\n" + "\n".join(refused) + "\n",
+        ]
+    )
+
+
+PAGES = {"configuration.md": configuration_page, "cli.md": cli_page, "requests.md": requests_page}
 
 
 def main() -> int:
