@@ -1,0 +1,146 @@
+"""One blocking connection to a broker or name server: requests written at once, answers taken by opaque.
+
+For threads and processes without an event loop. Large answers go straight into the buffer that the caller gets.
+"""
+
+import select
+import socket
+import ssl
+import struct
+from typing import NamedTuple
+
+from tandemq.clock import Clock, SystemClock
+from tandemq.codec.acl import sign
+from tandemq.codec.command import Command, decode_command, encode_request
+from tandemq.codec.frame import FRAME_SIZE_MAX
+from tandemq.errors import ConnectFailed, ConnectionLost, FrameTooLarge, RequestTimeout
+
+PREFIX = struct.Struct(">II")
+"""Frame size, header encoding and size: see `codec.frame`."""
+
+
+class Credentials(NamedTuple):
+    access_key: str
+    secret_key: str
+    security_token: str = ""
+
+
+class BlockingLink:
+    """One connection: requests written at once, answers taken in any order by opaque."""
+
+    def __init__(
+        self,
+        address: str,
+        *,
+        timeout: float = 10.0,
+        credentials: Credentials | None = None,
+        tls: ssl.SSLContext | None = None,
+        clock: Clock | None = None,
+    ) -> None:
+        self.address = address
+        self._timeout = timeout
+        self._credentials = credentials
+        self._clock = clock or SystemClock()
+        host, _, port = address.rpartition(":")
+        try:
+            plain = socket.create_connection((host.strip("[]"), int(port)), timeout)
+            self._socket = tls.wrap_socket(plain, server_hostname=host) if tls else plain
+        except (OSError, ValueError) as error:
+            raise ConnectFailed(f"{address}: {error}") from None
+        self._socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        self._answers: dict[int, Command] = {}
+        self._opaque = 0
+        self._prefix = bytearray(PREFIX.size)
+        self._frame: memoryview | None = None
+        """The frame under way, without its prefix; None while the prefix is read."""
+        self._wanted = memoryview(self._prefix)
+        """Where the next bytes go: the rest of the prefix or of the frame."""
+        self._encoding = self._header_size = 0
+
+    def close(self) -> None:
+        self._socket.close()
+
+    def send(self, code: int, ext: dict[str, str], body: bytes | memoryview = b"") -> int:
+        """Writes a request; the opaque to `wait` for. Answers are read meanwhile if the socket takes no more."""
+        self._opaque += 1
+        if self._credentials is not None:
+            ext = sign(ext, body, *self._credentials)
+        self._write(encode_request(Command(code, ext, body, opaque=self._opaque)))
+        return self._opaque
+
+    def wait(self, opaque: int) -> Command:
+        """The answer to a request."""
+        deadline = self._clock.monotonic() + self._timeout
+        while opaque not in self._answers:
+            left = deadline - self._clock.monotonic()
+            if left <= 0:
+                raise RequestTimeout(f"{self.address}: no answer within {self._timeout:g} s")
+            self._socket.settimeout(left)
+            self._receive()
+        return self._answers.pop(opaque)
+
+    def call(self, code: int, ext: dict[str, str], body: bytes = b"") -> Command:
+        return self.wait(self.send(code, ext, body))
+
+    def _write(self, data: bytes) -> None:
+        """Never blocks on a broker that itself waits for us to read: reads whenever writing stalls."""
+        view = memoryview(data)
+        self._socket.settimeout(0)
+        deadline = self._clock.monotonic() + self._timeout
+        while view:
+            try:
+                view = view[self._socket.send(view) :]
+                continue
+            except (BlockingIOError, ssl.SSLWantWriteError):
+                pass
+            except OSError as error:
+                raise ConnectionLost(f"{self.address}: {error}") from None
+            left = deadline - self._clock.monotonic()
+            readable, writable, _ = select.select([self._socket], [self._socket], [], max(0.0, left))
+            if readable:
+                self._receive()
+            elif not writable:
+                raise RequestTimeout(f"{self.address}: takes no data for {self._timeout:g} s")
+
+    def _receive(self) -> None:
+        """One read from the socket, straight into the buffer of the frame it belongs to."""
+        try:
+            size = self._socket.recv_into(self._wanted)
+        except (BlockingIOError, ssl.SSLWantReadError):
+            return
+        except TimeoutError:
+            raise RequestTimeout(f"{self.address}: no answer within {self._timeout:g} s") from None
+        except OSError as error:
+            raise ConnectionLost(f"{self.address}: {error}") from None
+        if not size:
+            raise ConnectionLost(f"{self.address}: closed by the broker")
+        self._wanted = self._wanted[size:]
+        if self._wanted:
+            return
+        if self._frame is None:
+            self._start_frame()
+        else:
+            self._end_frame()
+
+    def _start_frame(self) -> None:
+        frame_size, encoding_and_size = PREFIX.unpack(self._prefix)
+        self._encoding, self._header_size = encoding_and_size >> 24, encoding_and_size & 0xFFFFFF
+        if not 4 + self._header_size <= frame_size <= FRAME_SIZE_MAX:
+            raise FrameTooLarge(
+                f"{self.address}: a frame of {frame_size} bytes with a header of {self._header_size} was announced, "
+                f"the limit is {FRAME_SIZE_MAX}"
+            )
+        self._frame = memoryview(bytearray(frame_size - 4))
+        self._wanted = self._frame
+        if not self._frame:
+            self._end_frame()
+
+    def _end_frame(self) -> None:
+        frame = self._frame
+        assert frame is not None
+        header, body = bytes(frame[: self._header_size]), frame[self._header_size :]
+        self._frame = None
+        self._wanted = memoryview(self._prefix)
+        answer = decode_command((self._encoding, header, body))
+        if answer.is_response:
+            self._answers[answer.opaque] = answer
