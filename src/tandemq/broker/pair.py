@@ -38,6 +38,8 @@ log = logging.getLogger(__name__)
 DRAIN_SECONDS = 10.0
 """A demoted master waits this long for its slaves to have everything."""
 ASK_SECONDS = 3.0
+OPEN_SECONDS = 3.0
+"""A promotion is answered when it is done, or after this long with what it waits for."""
 DISCOVERY_FAILURES_MAX = 3
 """Unanswered questions over the remoting port before a slave speaks classic to the HA port it was given."""
 
@@ -202,13 +204,14 @@ class Pair:
         configured = self._live.replication.ha_master_address
         announced = self._announced[0] if self._announced is not None else ""
         ha_address = announced or configured or self._registered_ha
-        address = self._master_address()
+        address = self._master_address() or await self._look_up_master()
         if not address or address == self._broker.address:
             return MasterPlace(ha_address, False) if ha_address and not address else None
         try:
             info = await ask_ha_info(self._broker.client, address)
         except (RemotingError, CodecError) as error:
             self._unanswered += 1
+            await self._look_up_master()
             if ha_address and self._unanswered > DISCOVERY_FAILURES_MAX and not self._is_ours:
                 return MasterPlace(ha_address, False)
             raise OSError(f"broker port {address} does not answer ({error})") from error
@@ -218,6 +221,16 @@ class Pair:
             return MasterPlace(announced or configured or info.get("masterHaAddress", ""), True)
         ha_address = ha_address or info.get("masterHaAddress", "")
         return MasterPlace(ha_address, False) if ha_address else None
+
+    async def _look_up_master(self) -> str:
+        """Who the name servers say is master of our group now; registrations bring it only every half minute."""
+        if self._live.replication.ha_master_address and self._registered_master:
+            return self._registered_master
+        address = (await self._group_addresses()).get(0, "")
+        if address and address not in (self._broker.address, self._registered_master):
+            self._registered_master, self._registered_ha = address, ""
+            self._announced = None
+        return address
 
     # --- changing roles ---------------------------------------------------------------------------------------------
 
@@ -273,11 +286,18 @@ class Pair:
             await self._announce()
             if force and self.node.master is not None and not self.node.is_open:
                 self.node.master.allow()
+            await self._until_open(OPEN_SECONDS)
             waits = self.node.status().waiting_for
             epoch = self.node.record.promise.number
             if self.node.is_open:
                 return f"{self._broker.address} is the master now, epoch {epoch}"
             return f"{self._broker.address} becomes the master when it has heard {', '.join(waits)}"
+
+    async def _until_open(self, seconds: float) -> None:
+        """The others need a moment to hear of it and come; an operator is better told the outcome."""
+        deadline = self._broker.clock.monotonic() + seconds
+        while not self.node.is_open and self._broker.clock.monotonic() < deadline:  # noqa: ASYNC110  # a few rounds
+            await asyncio.sleep(0.02)
 
     def _allow_open(self, force: bool) -> str:
         if self.node.is_open:

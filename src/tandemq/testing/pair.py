@@ -1,0 +1,290 @@
+"""A pair of real broker processes under load, and a checker that knows every acknowledged message.
+
+async with RealPair(tmp_path) as pair:
+    load = pair.load(senders=4)
+    pair.master.kill(); await pair.master.start()
+    ...
+    await pair.check(await load.stop())
+"""
+
+import asyncio
+import signal
+import subprocess
+import sys
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from types import TracebackType
+from typing import Any
+
+import msgspec
+
+from tandemq.broker.addresses import free_port
+from tandemq.codec.command import Command
+from tandemq.codec.record import parse_record, walk
+from tandemq.codec.send_header import SendHeader, send_ext
+from tandemq.errors import RemotingError
+from tandemq.namesrv.config import NamesrvConfig
+from tandemq.namesrv.server import NameServer
+from tandemq.remoting.client import RemotingClient
+from tandemq.remoting.config import RemotingConfig
+from tandemq.replication.metadata import PairCode
+
+HOST = "127.0.0.1"
+SEND_V2 = 310
+OK = 0
+SEGMENT = 1 << 20
+QUEUES = 4
+
+
+class BrokerProcess:
+    """`tandemq broker` in a process of its own, killed and started at will."""
+
+    def __init__(self, directory: Path, properties: Mapping[str, str]) -> None:
+        directory.mkdir(parents=True, exist_ok=True)
+        self.port = free_port(HOST)
+        self.address = f"{HOST}:{self.port}"
+        self.ha_address = f"{HOST}:{self.port + 1}"
+        self.store = directory / "store"
+        self.log = directory / "log"
+        self.properties = {
+            "brokerIP1": HOST,
+            "bindAddress": HOST,
+            "listenPort": str(self.port),
+            "storePathRootDir": str(self.store),
+            "mappedFileSizeCommitLog": str(SEGMENT),
+            "maxHashSlotNum": "1000",
+            "maxIndexNum": "4000",
+            "haSendHeartbeatInterval": "500",
+            "haHousekeepingInterval": "2000",
+            "haReconnectWaitMax": "200",
+            "haMaxTimeSlaveNotCatchup": "1000",
+            **properties,
+        }
+        self.conf = directory / "broker.conf"
+        self.process: subprocess.Popen[bytes] | None = None
+
+    @property
+    def is_running(self) -> bool:
+        return self.process is not None and self.process.poll() is None
+
+    def start(self, **changes: str) -> None:
+        """Starts the process; returns at once."""
+        self.properties.update(changes)
+        self.conf.write_text("".join(f"{key}={value}\n" for key, value in self.properties.items()))
+        with self.log.open("ab") as log:
+            self.process = subprocess.Popen(
+                [sys.executable, "-m", "tandemq", "broker", "-c", str(self.conf)], stdout=log, stderr=log
+            )
+
+    def kill(self) -> None:
+        """kill -9."""
+        if self.process is not None:
+            self.process.send_signal(signal.SIGKILL)
+            self.process.wait()
+            self.process = None
+
+    def stop(self) -> None:
+        """SIGTERM, and wait."""
+        if self.process is not None:
+            self.process.terminate()
+            self.process.wait(30)
+            self.process = None
+
+    def log_bytes(self) -> bytes:
+        """The whole commit log as it lies on disk, trailing zeros included."""
+        return b"".join(path.read_bytes() for path in sorted((self.store / "commitlog").iterdir()))
+
+
+@dataclass(slots=True)
+class Acknowledged:
+    """What a producer was told: SEND_OK with this place."""
+
+    body: str
+    queue_id: int
+    queue_offset: int
+
+
+@dataclass(slots=True)
+class LoadResult:
+    """Everything the senders know."""
+
+    acknowledged: list[Acknowledged] = field(default_factory=list)
+    statuses: dict[int, int] = field(default_factory=dict)
+    lost: int = 0
+
+
+class Load:
+    """Senders that never give up: each waits for its answer, notes it, and sends the next."""
+
+    def __init__(self, pair: "RealPair", senders: int, properties: str) -> None:
+        self.result = LoadResult()
+        self._pair = pair
+        self._properties = properties
+        self._stopped = False
+        self._tasks = [asyncio.create_task(self._send(number)) for number in range(senders)]
+
+    async def _send(self, sender: int) -> None:
+        client = RemotingClient(RemotingConfig())
+        number = 0
+        try:
+            while not self._stopped:
+                body = f"{sender}-{number}-"
+                number += 1
+                await self._one(client, sender % QUEUES, body)
+        finally:
+            await client.close()
+
+    async def _one(self, client: RemotingClient, queue_id: int, body: str) -> None:
+        header = SendHeader(
+            producerGroup="pg",
+            topic="T",
+            defaultTopic="TBW102",
+            defaultTopicQueueNums=QUEUES,
+            queueId=queue_id,
+            sysFlag=0,
+            bornTimestamp=1,
+            flag=0,
+            properties=self._properties,
+        )
+        command = Command(SEND_V2, send_ext(header, short=True), body.encode().ljust(300, b"x"))
+        try:
+            reply = await client.invoke(self._pair.writer_address, command, 8)
+        except RemotingError:
+            self.result.lost += 1
+            await asyncio.sleep(0.01)
+            return
+        statuses = self.result.statuses
+        statuses[reply.code] = statuses.get(reply.code, 0) + 1
+        if reply.code == OK:
+            self.result.acknowledged.append(
+                Acknowledged(body, int(reply.ext["queueId"]), int(reply.ext["queueOffset"]))
+            )
+        elif reply.code not in (10, 11, 12):
+            await asyncio.sleep(0.01)
+
+    async def stop(self) -> LoadResult:
+        self._stopped = True
+        await asyncio.gather(*self._tasks)
+        return self.result
+
+
+class RealPair:
+    """A name server in this process, a master and slaves in their own."""
+
+    def __init__(self, directory: Path, *, slaves: int = 1, properties: Mapping[str, str] | None = None) -> None:
+        self._directory = directory
+        self._slave_count = slaves
+        self._properties = dict(properties or {})
+        self.brokers: list[BrokerProcess] = []
+
+    async def __aenter__(self) -> "RealPair":
+        self._namesrv = NameServer(NamesrvConfig(), RemotingConfig(listen_port=0, bind_address=HOST))
+        port = await self._namesrv.start()
+        self.client = RemotingClient(RemotingConfig())
+        for number in range(1 + self._slave_count):
+            role = "SLAVE" if number else "SYNC_MASTER"
+            self.brokers.append(
+                BrokerProcess(
+                    self._directory / f"broker-{number}",
+                    {
+                        "brokerName": "broker-a",
+                        "brokerId": str(number),
+                        "brokerRole": role,
+                        "namesrvAddr": f"{HOST}:{port}",
+                        **self._properties,
+                    },
+                )
+            )
+        self.writer_address = self.master.address
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        for broker in self.brokers:
+            broker.kill()
+        await self.client.close()
+        await self._namesrv.stop()
+
+    @property
+    def master(self) -> BrokerProcess:
+        return self.brokers[0]
+
+    @property
+    def slave(self) -> BrokerProcess:
+        return self.brokers[1]
+
+    def load(self, senders: int = 4, properties: str = "") -> Load:
+        return Load(self, senders, properties)
+
+    async def status(self, broker: BrokerProcess) -> dict[str, Any]:
+        """The broker's own word on its replication; empty while it does not answer."""
+        try:
+            reply = await self.client.invoke(broker.address, Command(PairCode.HA_DETAIL), 3)
+        except RemotingError:
+            return {}
+        found: dict[str, Any] = msgspec.json.decode(bytes(reply.body)) if reply.body else {}
+        return found
+
+    async def in_sync(
+        self, master: BrokerProcess | None = None, seconds: float = 40.0, *, quiet: bool = True
+    ) -> None:
+        """Until every running slave of `master` is in sync; `quiet`, without load, until it has everything too."""
+        master = master or self.master
+        wanted = sum(broker.is_running for broker in self.brokers) - 1
+        deadline = asyncio.get_running_loop().time() + seconds
+        status: dict[str, Any] = {}
+        while asyncio.get_running_loop().time() < deadline:
+            status = await self.status(master)
+            there = [r for r in status.get("replicas", ()) if r["in_sync"]]
+            same = all(r["received"] == status["end"] == status["confirmed"] for r in there)
+            if status.get("phase") == "open" and len(there) == wanted and (same or not quiet):
+                return
+            for broker in self.brokers:
+                assert broker.process is None or broker.is_running, f"a broker died: {broker.log.read_text()[-3000:]}"
+            await asyncio.sleep(0.05)
+        raise AssertionError(f"not in sync within {seconds} s: {status}\n{self._logs()}")
+
+    def _logs(self) -> str:
+        return "\n".join(f"--- {b.address}\n{b.log.read_text()[-3000:]}" for b in self.brokers if b.log.exists())
+
+    async def check(self, result: LoadResult) -> None:
+        """Nothing acknowledged is missing, order is kept, the logs of stopped brokers are the same bytes."""
+        for broker in self.brokers:
+            broker.stop()
+        logs = [broker.log_bytes().rstrip(b"\0") for broker in self.brokers]
+        assert all(log == logs[0] for log in logs), "the commit logs differ"
+        queues = self.messages(self.master)
+        for told in result.acknowledged:
+            found = queues.get(told.queue_id, {}).get(told.queue_offset)
+            assert found is not None, f"acknowledged but lost: {told}"
+            assert found.startswith(told.body), f"{told} was acknowledged, {found[:20]} is there"
+        self._check_order(queues)
+
+    @staticmethod
+    def messages(broker: BrokerProcess) -> dict[int, dict[int, str]]:
+        """queue id -> queue offset -> body, read from the commit log itself."""
+        found: dict[int, dict[int, str]] = {}
+        for path in sorted((broker.store / "commitlog").iterdir()):
+            data = path.read_bytes()
+            for position, size, magic in walk(data, 0, len(data)):
+                if magic == 0xCBD43194:
+                    continue
+                message = parse_record(data, position, position + size, crc=True)
+                if message.topic == "T":
+                    queue = found.setdefault(message.queue_id, {})
+                    assert message.queue_offset not in queue, "a queue offset was given twice"
+                    queue[message.queue_offset] = bytes(message.body).decode()
+        return found
+
+    @staticmethod
+    def _check_order(queues: dict[int, dict[int, str]]) -> None:
+        """Each sender waits for its answers, so its numbers grow within a queue; offsets have no holes."""
+        for queue in queues.values():
+            assert sorted(queue) == list(range(len(queue))), "a queue has holes"
+            last: dict[str, int] = {}
+            for offset in sorted(queue):
+                sender, number, _ = queue[offset].split("-", 2)
+                assert last.get(sender, -1) < int(number), f"order broken at {offset}: {queue[offset][:20]}"
+                last[sender] = int(number)
