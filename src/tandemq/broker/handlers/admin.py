@@ -8,6 +8,7 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from tandemq.broker import records
+from tandemq.broker.config import BrokerRole
 from tandemq.broker.filters import message_filter
 from tandemq.broker.groups import FORBIDDEN_READ_BIT, GroupTable
 from tandemq.broker.live_config import LiveConfig
@@ -136,7 +137,9 @@ class AdminHandlers:
         return _ok(command)
 
     def clean_unused_topics(self, connection: Connection, command: Command) -> bytes:
-        """Queues of topics that have no configuration any more."""
+        """Queues of topics that have no configuration any more. A slave's table may just not be copied yet."""
+        if self._live.broker.role is BrokerRole.SLAVE:
+            raise ReplyError(ResponseCode.SYSTEM_ERROR, "a slave's topics follow its master's: ask the master")
         for topic in {topic for topic, _ in self._store.queues()}:
             if topic not in self._topics:
                 self._store.delete_topic(topic)
