@@ -93,6 +93,7 @@ class PushConsumer:
         )
         self._ready: asyncio.Queue[tuple[QueueRef, Assigned, list[ReceivedMessage]]] = asyncio.Queue()
         self._tasks: list[asyncio.Task[None]] = []
+        self._workers: list[asyncio.Task[None]] = []
         self._started = False
         self._busy = 0
         """Workers that have messages in hand."""
@@ -159,7 +160,8 @@ class PushConsumer:
             await self.session.check_filter(self._group, item)
         await self.session.heartbeat()
         workers = 0 if self.ordered else self.config.consume_concurrency
-        jobs = [self._rebalancer.run(), self._persist_forever(), *(self._work() for _ in range(workers))]
+        self._workers = [asyncio.create_task(self._work(), name=f"tandemq-{self._group}") for _ in range(workers)]
+        jobs = [self._rebalancer.run(), self._persist_forever()]
         if self.ordered and self.model is MessageModel.CLUSTERING:
             jobs.append(self._locks.renew_forever(self.states))
         self._tasks = [asyncio.create_task(job, name=f"tandemq-{self._group}") for job in jobs]
@@ -170,15 +172,14 @@ class PushConsumer:
             self._offsets.close()
             return
         self._started = False
+        await _cancelled(self._tasks)  # no queue is won or lost from here on
         held = list(self._held)
         for assigned in self._held.values():
             assigned.state.paused = True
             if assigned.fetcher is not None:
                 assigned.tasks[0].cancel()
         await self._drain()
-        for task in self._tasks:
-            task.cancel()
-        await asyncio.gather(*self._tasks, return_exceptions=True)
+        await _cancelled(self._workers)
         await self._persist(held)
         for queue in held:
             self._drop(queue)
@@ -450,3 +451,10 @@ class PushConsumer:
             await self._offsets.persist(queues)
         except TandemError as error:
             log.warning("group %s: offsets are not written this time: %s", self._group, error)
+
+
+async def _cancelled(tasks: Iterable[asyncio.Task[None]]) -> None:
+    tasks = list(tasks)
+    for task in tasks:
+        task.cancel()
+    await asyncio.gather(*tasks, return_exceptions=True)
