@@ -33,7 +33,7 @@ from tandemq.codec.record import (
     store_timestamp,
 )
 from tandemq.errors import CorruptLog
-from tandemq.store.checkpoint import Checkpoint
+from tandemq.store.checkpoint import Checkpoint, ViewsPoint
 from tandemq.store.commit_log import CommitLog
 from tandemq.store.consume_queue import ConsumeQueue
 from tandemq.store.dispatch import Dispatcher
@@ -86,6 +86,8 @@ class Recovery:
     monotonic: Callable[[], float]
     dispatch_limit: int | None = None
     """Readers may not see what lies behind: the confirmed offset of a replica."""
+    indexed_to: int = 0
+    """Records below are known to be in the index."""
     progress: Callable[[int, int], None] | None = None
     """Told (done, total) bytes while dispatching: a rebuild takes a while."""
 
@@ -257,10 +259,22 @@ class Recovery:
         if self.aborted and not same_boot:
             deeper = self.truncation is not None or not self.checkpoint.certain
             index.rebuild_from(views.index_name, views.index_count, start, deeper=deeper)
+        elif self.aborted and exact:
+            return self._keep_index_of_killed(index, views, start)
         if self.aborted or self.truncation is not None:
             index.cut(start)
         newest = index.newest
         return not exact or newest is None or (newest.path.name, newest.count) == (views.index_name, views.index_count)
+
+    def _keep_index_of_killed(self, index: KeyIndex, views: ViewsPoint, start: int) -> bool:
+        """kill -9 leaves what was put: only the last message may lack some of its keys, and is indexed again."""
+        index.cut(self.log.appended)
+        if index.end_physical >= start:
+            index.cut(index.end_physical)
+        self.indexed_to = max(start, index.end_physical + 1)
+        return not views.index_name or (
+            views.index_name in index.names and index.file(views.index_name).count >= views.index_count
+        )
 
     # -- 4. dispatch again
 
@@ -275,6 +289,7 @@ class Recovery:
             except ViewsDamaged:
                 pass
         self.queues.clear()
+        self.indexed_to = 0
         if not self.read_only:
             self.queues.destroy()
             if self.index is not None:
@@ -294,7 +309,7 @@ class Recovery:
             if start > first:
                 raise ViewsDamaged(f"{queue.topic}-{queue.queue_id} has {queue.count} entries, expected {queue_offset}")
 
-        dispatcher.index_from = begin
+        dispatcher.index_from = max(begin, self.indexed_to)
         dispatcher.position = self._boundary_at_or_below(begin)
         dispatcher.on_gap = on_gap
         try:
