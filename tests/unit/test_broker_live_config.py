@@ -102,7 +102,6 @@ def test_property_text() -> None:
     ("options", "key"),
     [
         ({"role": BrokerRole.SLAVE}, "brokerRole"),
-        ({"broker_id": 1}, "brokerRole"),
         ({"cluster_name": "../x"}, "brokerClusterName"),
         ({"broker_name": "a b"}, "brokerName"),
         ({"register_period_ms": 1}, "registerNameServerPeriod"),
@@ -117,3 +116,8 @@ def test_a_wrong_configuration_names_its_key(options: dict[str, Any], key: str) 
 def test_name_servers_are_listed_once() -> None:
     config = BrokerConfig(broker_name="b", namesrv_addr=" a:1;b:2 ;a:1;")
     assert config.namesrv_addresses == ("a:1", "b:2")
+
+
+def test_a_master_is_0_whatever_the_file_says() -> None:
+    assert BrokerConfig(broker_name="b", broker_id=3).broker_id == 0
+    assert BrokerConfig(broker_name="b", broker_id=3, role=BrokerRole.SLAVE).broker_id == 3

@@ -284,11 +284,10 @@ class BrokerConfig:
             raise ConfigError(
                 f"regionId has {len(self.region_id)} characters: at most {REGION_LENGTH_MAX}, all printable"
             )
-        if (self.role is BrokerRole.SLAVE) != (self.broker_id > 0):
-            raise ConfigError(
-                f"brokerRole={self.role.value} with brokerId={self.broker_id}: "
-                "a master has brokerId 0, a SLAVE a higher one"
-            )
+        if self.role is not BrokerRole.SLAVE:
+            object.__setattr__(self, "broker_id", 0)  # as upstream: a master is 0 whatever the file says
+        elif self.broker_id == 0:
+            raise ConfigError("brokerRole=SLAVE with brokerId=0: a slave needs an id of its own, 1 or higher")
 
     @property
     def store_root(self) -> Path:
