@@ -18,7 +18,8 @@ from tandemq.testing.broker_parts import FakeConnection, decoded
 
 def live() -> LiveConfig:
     replication = ReplicationConfig(shared_key="hush")
-    return LiveConfig(BrokerConfig(broker_name="b"), StoreConfig(), RemotingConfig(), replication, lambda: 1)
+    remoting = RemotingConfig(access_key="broker", secret_key="hush-hush")
+    return LiveConfig(BrokerConfig(broker_name="b"), StoreConfig(), remoting, replication, lambda: 1)
 
 
 def update(config: LiveConfig, text: str) -> Command:

@@ -22,8 +22,8 @@ from tandemq.store.config import StoreConfig
 
 log = logging.getLogger(__name__)
 
-SECRETS = frozenset({"haSharedKey", "secretKey"})
-"""Shown as *** by GET_BROKER_CONFIG."""
+SECRET_WORDS = ("secret", "sharedkey", "password", "token")
+"""Options with one of these in their name are shown as *** by GET_BROKER_CONFIG."""
 KEYS_PER_REQUEST_MAX = 64
 
 
@@ -80,7 +80,7 @@ class LiveConfig:
             config = getattr(self, name)
             for field_name, (_, described) in settings_of(type(config)).items():
                 value = getattr(config, field_name)
-                hidden = described.key in SECRETS and value
+                hidden = value and any(word in described.key.lower() for word in SECRET_WORDS)
                 found[described.key] = "***" if hidden else property_text(value)
         return dict(sorted(found.items()))
 
