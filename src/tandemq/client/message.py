@@ -2,8 +2,8 @@
 
 import logging
 from collections.abc import Iterator
-from dataclasses import dataclass
 from enum import Enum
+from typing import NamedTuple
 
 from tandemq.codec.compression import decompress
 from tandemq.codec.record import parse_record, walk
@@ -24,8 +24,9 @@ class SendStatus(Enum):
     SLAVE_NOT_AVAILABLE = "SLAVE_NOT_AVAILABLE"
 
 
-@dataclass(frozen=True, slots=True)
-class SendResult:
+class SendResult(NamedTuple):
+    """Where a message went. A tuple, because one is made for every message sent."""
+
     status: SendStatus
     message_id: str
     """The UNIQ_KEY the client gave (of a batch: those of all elements, joined by commas)."""

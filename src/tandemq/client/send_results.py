@@ -1,7 +1,5 @@
 """What a broker's answer to a send means."""
 
-from dataclasses import replace
-
 from tandemq.client.encode import Outgoing
 from tandemq.client.message import SendResult, SendStatus
 from tandemq.codec.codes import ResponseCode
@@ -23,7 +21,8 @@ def send_result(reply: Command, item: Outgoing, queue: QueueRef) -> SendResult:
     if status is None:
         raise ReplyError(reply.code, reply.remark or "the broker gave no reason")
     ext = reply.ext
-    where = QueueRef(queue.topic, queue.broker_name, int(ext.get("queueId", queue.queue_id)))
+    queue_id = int(ext.get("queueId", queue.queue_id))
+    where = queue if queue_id == queue.queue_id else QueueRef(queue.topic, queue.broker_name, queue_id)
     return SendResult(
         status,
         item.unique_key,
@@ -42,6 +41,6 @@ def spread_batch(result: SendResult) -> list[SendResult]:
     if len(ids) != len(keys):
         ids = [""] * len(keys)
     return [
-        replace(result, message_id=key, offset_message_id=offset_id, queue_offset=result.queue_offset + i)
+        result._replace(message_id=key, offset_message_id=offset_id, queue_offset=result.queue_offset + i)
         for i, (key, offset_id) in enumerate(zip(keys, ids, strict=True))
     ]
