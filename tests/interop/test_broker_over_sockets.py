@@ -373,3 +373,58 @@ def test_a_promoted_slave_writes_and_registers_as_master(tmp_path: Path) -> None
         assert (await client.send(broker)).code == 14
 
     run(tmp_path, story)
+
+
+ACCOUNTS = """
+accounts:
+- accessKey: thebroker
+  secretKey: secret-of-broker
+  admin: true
+- accessKey: producer
+  secretKey: secret-of-producer
+  defaultTopicPerm: DENY
+  defaultGroupPerm: DENY
+  topicPerms:
+  - T=PUB
+"""
+
+
+def test_with_access_control_the_broker_signs_and_clients_must(tmp_path: Path) -> None:
+    """The broker's own account registers it; a client without one is refused, one without permission too."""
+    from tandemq.broker.config import BrokerConfig
+    from tandemq.namesrv.config import NamesrvConfig
+    from tandemq.namesrv.server import NameServer
+    from tandemq.remoting.access import AccessControl
+
+    async def main() -> None:
+        access = AccessControl.from_text(ACCOUNTS, "plain_acl.yml")
+        local = RemotingConfig(listen_port=0, bind_address=HOST, access_key="thebroker", secret_key="secret-of-broker")
+        async with NameServer(NamesrvConfig(), local, authenticate=access) as server:
+            config = BrokerConfig(
+                broker_name="broker-a",
+                broker_ip1=HOST,
+                namesrv_addr=f"{HOST}:{server.remoting.port}",
+                store_path_root_dir=str(tmp_path / "store"),
+            )
+            async with Broker(config, remoting_config=local, authenticate=access) as broker:
+                assert await broker.registration.wait_registered(10)
+                header = SendHeader(
+                    producerGroup="pg", topic="T", defaultTopic="TBW102", defaultTopicQueueNums=4, queueId=0,
+                    sysFlag=0, bornTimestamp=1, flag=0,
+                )  # fmt: skip
+                other = SendHeader(
+                    producerGroup="pg", topic="U", defaultTopic="TBW102", defaultTopicQueueNums=4, queueId=0,
+                    sysFlag=0, bornTimestamp=1, flag=0,
+                )  # fmt: skip
+                signed = RemotingConfig(access_key="producer", secret_key="secret-of-producer")
+                for remoting, wanted, code in (
+                    (RemotingConfig(), header, 16),
+                    (signed, header, 0),
+                    (signed, other, 16),
+                    (RemotingConfig(access_key="producer", secret_key="guessed-wrong"), header, 16),
+                ):
+                    async with RemotingClient(remoting) as client:
+                        command = Command(SEND_V2, send_ext(wanted, short=True), b"x")
+                        assert (await client.invoke(broker.address, command, 10)).code == code
+
+    asyncio.run(main())
