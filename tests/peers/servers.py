@@ -119,14 +119,18 @@ def _is_free(port: int) -> bool:
 
 @contextlib.contextmanager
 def ours(
-    directory: Path, properties: Mapping[str, str] = STORY_PROPERTIES, *, slave: bool = False
+    directory: Path,
+    properties: Mapping[str, str] = STORY_PROPERTIES,
+    *,
+    slave: bool = False,
+    namesrv_properties: Mapping[str, str] | None = None,
 ) -> Iterator[Servers]:
     """`tandemq namesrv` and `tandemq broker` on free ports, started from property files as a user does."""
     directory.mkdir(parents=True, exist_ok=True)
     (namesrv_port,), ports = free_ports(), free_ports(1 + slave, around=True)
     servers = Servers(f"127.0.0.1:{namesrv_port}", f"127.0.0.1:{ports[0]}", directory)
     namesrv_conf = directory / "namesrv.conf"
-    namesrv_conf.write_text(f"listenPort={namesrv_port}\n")
+    namesrv_conf.write_text(_properties({"listenPort": str(namesrv_port), **(namesrv_properties or {})}))
     with contextlib.ExitStack() as stack:
         _start(servers, stack, "namesrv", Daemon("namesrv", namesrv_conf, namesrv_port))
         for broker_id, port in enumerate(ports):
@@ -144,10 +148,14 @@ def ours(
                 **properties,
             }
             conf = directory / f"{name}.conf"
-            conf.write_text("".join(f"{key}={value}\n" for key, value in settings.items()))
+            conf.write_text(_properties(settings))
             _start(servers, stack, name, Daemon("broker", conf, port))
         await_route(servers)
         yield servers
+
+
+def _properties(settings: Mapping[str, str]) -> str:
+    return "".join(f"{key}={value}\n" for key, value in settings.items())
 
 
 def _start(servers: Servers, stack: contextlib.ExitStack, name: str, daemon: Daemon) -> None:

@@ -2,6 +2,7 @@
 
 import re
 import subprocess
+from collections.abc import Mapping
 from pathlib import Path
 
 import pytest
@@ -29,23 +30,29 @@ class Told:
 
 
 def run(client: str, side: str, directory: Path, *names: str, timeout: float = 400) -> Told:
-    """All stories of a client against one side; skips the test with the reason where the peer cannot be had."""
+    """Stories of a client against one side; skips the test with the reason where the peer cannot be had."""
     try:
-        command, environment = programs.PROGRAMS[client]()
+        programs.PROGRAMS[client]()  # fetched and built before any server waits for it
         with servers.start(side, directory) as up:
-            done = subprocess.Popen(
-                [*command, up.namesrv, up.broker, *names],
-                env={**environment, **PROMISES} if side == "ours" else environment,
-                stdout=subprocess.PIPE,
-                stderr=subprocess.PIPE,
-                text=True,
-            )
-            try:
-                output, errors = done.communicate(timeout=timeout)
-            except subprocess.TimeoutExpired:
-                done.kill()
-                output, errors = done.communicate()
-                errors += f"\nkilled after {timeout:.0f} s"
-            return Told(output, errors, up.said())
+            return tell(client, up, *names, environment=PROMISES if side == "ours" else {}, timeout=timeout)
     except Missing as reason:
         pytest.skip(str(reason))
+
+
+def tell(client: str, up: servers.Servers, *names: str, environment: Mapping[str, str], timeout: float = 400) -> Told:
+    """Stories of a client against servers that are up; all of them if none is named."""
+    command, inherited = programs.PROGRAMS[client]()
+    program = subprocess.Popen(
+        [*command, up.namesrv, up.broker, *names],
+        env={**inherited, **environment},
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+    try:
+        output, errors = program.communicate(timeout=timeout)
+    except subprocess.TimeoutExpired:
+        program.kill()
+        output, errors = program.communicate()
+        errors += f"\nkilled after {timeout:.0f} s"
+    return Told(output, errors, up.said())

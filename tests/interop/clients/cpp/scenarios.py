@@ -10,6 +10,8 @@ request-reply. The client writes logs and broadcast offsets below HOME: give it 
 as "no batch" and stores the encoded batch as one message, so there a consumer gets one message instead of twenty.
 """
 
+import base64
+import hmac
 import json
 import os
 import socket
@@ -26,6 +28,7 @@ from rocketmq.ffi import MessageModel, dll
 NAMESRV, BROKER = sys.argv[1:3]
 RUN = f"{time.time_ns() // 1_000_000:x}"
 CONSUMED, AGAIN = 0, 1
+ACCESS_KEY, SECRET_KEY = os.environ.get("ROCKETMQ_ACCESS_KEY", ""), os.environ.get("ROCKETMQ_SECRET_KEY", "")
 NOT_BY_DEFAULT = {"batch-elements"}
 
 
@@ -143,6 +146,7 @@ def pull() -> None:
         sender.send_sync(message(topic, f"t{i % 2}", f"k{i}", f"body {i}"))
     c = PullConsumer(group("pull"))
     c.set_namesrv_addr(NAMESRV)
+    sign(c)
     c.start()
     kept.append(c)
     check({m.keys for m in c.pull(topic)} == {b"k%d" % i for i in range(50)}, "not everything pulled")
@@ -355,6 +359,12 @@ def message(topic: str, tag: str, key: str, body: str) -> Message:
     return m
 
 
+def sign(client: Producer | PushConsumer | PullConsumer) -> None:
+    """With ROCKETMQ_ACCESS_KEY and ROCKETMQ_SECRET_KEY in the environment every request is signed."""
+    if ACCESS_KEY:
+        client.set_session_credentials(ACCESS_KEY, SECRET_KEY, "")
+
+
 def consumer(
     name: str,
     topic: str,
@@ -370,6 +380,7 @@ def consumer(
     c.set_namesrv_addr(NAMESRV)
     c.set_instance_name(f"{name}-{RUN}-{next(instances)}")
     c.set_thread_count(1)
+    sign(c)
     ffi_check(dll.Subscribe(c._handle, topic.encode(), expression.encode()))
     c._register_callback(lambda _, m: int(handle(RecvMessage(m)) or CONSUMED))
     c.start()
@@ -399,6 +410,10 @@ def flowing(name: str, topic: str, handle: Callable[[RecvMessage], int]) -> None
 
 def ask(address: str, code: int, fields: dict[str, str], body: bytes = b"") -> dict[str, object]:
     """One remoting request by hand: the client has no admin calls."""
+    if ACCESS_KEY:
+        fields = {**fields, "AccessKey": ACCESS_KEY}
+        content = "".join(fields[name] for name in sorted(fields)).encode() + body
+        fields["Signature"] = base64.b64encode(hmac.digest(SECRET_KEY.encode(), content, "sha1")).decode()
     header = {"code": code, "flag": 0, "language": "JAVA", "opaque": 1, "version": 401, "extFields": fields}
     encoded = json.dumps(header).encode()
     host, port = address.rsplit(":", 1)
@@ -452,6 +467,7 @@ def main() -> None:
     sender = PatientProducer(group("p"), max_message_size=1 << 20)
     sender.set_namesrv_addr(NAMESRV)
     ffi_check(dll.SetProducerInstanceName(sender._handle, f"p-{RUN}".encode()))
+    sign(sender)
     sender.start()
     kept.append(sender)
     results: dict[str, bool] = {}
