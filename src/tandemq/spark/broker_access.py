@@ -129,6 +129,7 @@ class BrokerAccess:
         self._groups: dict[str, BrokerGroup] = {}
         self._choices: dict[str, Chosen] = {}
         self._sizes: dict[QueueRef, float] = {}
+        self._seen: set[str] = set()
 
     def __getstate__(self) -> PullOptions:
         return self._options
@@ -150,7 +151,7 @@ class BrokerAccess:
     def _queues(self) -> list[QueueRef]:
         found: list[QueueRef] = []
         for topic in self._topics():
-            route = self._cluster.route(topic)
+            route = self._route(topic)
             if route is None:
                 if not self._options.subscribe_pattern:
                     raise NoRoute(f"no name server knows topic {topic!r}; create it (`tandemq topic create {topic}`)")
@@ -160,6 +161,19 @@ class BrokerAccess:
                 if data.perm & PERM_READ:
                     found += (QueueRef(topic, data.broker_name, n) for n in range(data.read_queues))
         return [queue for queue in found if self._options.selects_queue(queue)]
+
+    def _route(self, topic: str) -> TopicRoute | None:
+        """A topic that was there a moment ago is waited for: its only broker may be restarting."""
+        route = self._cluster.route(topic)
+        for tries in range(self._options.retries if topic in self._seen else 0):
+            if route is not None:
+                break
+            note(f"topic {topic} has no route at the moment; asking again")
+            pause(min(10.0, self._options.retry_interval_ms / 1000 * 2**tries))
+            route = self._cluster.route(topic)
+        if route is not None:
+            self._seen.add(topic)
+        return route
 
     def ranges(self) -> Ranges:
         queues = self._queues()

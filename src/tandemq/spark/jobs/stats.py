@@ -65,7 +65,7 @@ def stats(
     _traffic(load, window_ms, result)
     say("tags and producers")
     _shares(load, result)
-    committed = _committed_live(options) if source == "rocketmq" else _committed_stored(options["path"])
+    committed = committed_live(options) if source == "rocketmq" else committed_stored(options["path"])
     if committed:
         say(f"lag of {len({row[0] for row in committed})} groups")
         _lags(spark, load, window_ms, committed, result)
@@ -117,7 +117,7 @@ Committed = list[tuple[str, str, int, int, str]]
 """(group, topic, queue, committed offset, broker)."""
 
 
-def _committed_stored(path: str) -> Committed:
+def committed_stored(path: str) -> Committed:
     found: Committed = []
     for store in find_stores(path):
         file = store.root / "config" / "consumerOffset.json"
@@ -127,7 +127,7 @@ def _committed_stored(path: str) -> Committed:
     return found
 
 
-def _committed_live(options: Mapping[str, str]) -> Committed:
+def committed_live(options: Mapping[str, str]) -> Committed:
     parsed: ConnectOptions = parse(PullOptions, dict(options))
     cluster = Cluster(parsed)
     found: Committed = []
