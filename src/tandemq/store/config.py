@@ -45,6 +45,11 @@ class StoreConfig:
     message_size_max: int = setting(
         "maxMessageSize", 4 * 1024 * 1024, "Largest message body accepted.", unit="bytes", minimum=1, tunable=True
     )
+    auto_message_version: bool = setting(
+        "autoMessageVersionOnTopicLen",
+        True,
+        "Topics longer than 127 bytes get v2 records, which RocketMQ 4.x can't read; without it they are refused.",
+    )
     flush_disk_type: FlushDiskType = setting(
         "flushDiskType",
         FlushDiskType.ASYNC_FLUSH,

@@ -239,6 +239,7 @@ class MessageStore:
             monotonic=self._clock.monotonic,
             dispatch_limit=self._confirmed,
             progress=progress,
+            save=self._save_damaged,
         )
         self.recovered = recovery.run(self._dispatcher)
         if self.dispatched < self.appended:
@@ -518,6 +519,11 @@ class MessageStore:
         name = topic.encode()
         if not name or len(name) > PROPERTIES_MAX:
             raise StoreError(f"a topic of {len(name)} bytes can't be stored")
+        if len(name) > TOPIC_V1_MAX and not self.config.auto_message_version:
+            raise StoreError(
+                f"a topic of {len(name)} bytes needs a v2 record, which autoMessageVersionOnTopicLen=false forbids: "
+                f"use a name of at most {TOPIC_V1_MAX} bytes"
+            )
         if len(name) <= TOPIC_V1_MAX:
             part = (bytes((len(name),)) + name, MAGIC_V1)
         else:
@@ -879,6 +885,12 @@ class MessageStore:
                 return
             yield message
             start += message.size
+
+    def _save_damaged(self, offset: int, end: int) -> None:
+        """Recovery is about to cut off bytes that hold whole records behind a damaged one: keep them."""
+        self.log.appended = end
+        self._save(offset, end, self.root / layout.CUT)
+        self.log.appended = offset
 
     def _save(self, offset: int, end: int, directory: Path) -> None:
         """Copies [offset, end) aside before it is cut, durably."""

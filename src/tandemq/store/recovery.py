@@ -44,6 +44,7 @@ from tandemq.store.truncation import Truncation
 SECTOR = 512
 DISPATCH_SIZE = 1 << 26
 """Log dispatched between two writes of queue entries: bounds the memory of a rebuild."""
+SEARCH_SIZE = 1 << 20
 LAST_RECORDS = 256
 """After kill -9: how many records at the end have their checksum compared all the same."""
 _INT = Struct(">I")
@@ -66,6 +67,8 @@ class Recovered:
     dispatched_from: int
     rebuilt: bool
     same_boot: bool
+    saved_to: int = 0
+    """Whole records lay behind a damaged one: [end, saved_to) was cut off and kept under cut/. 0 if there were none."""
     scan_seconds: float = 0.0
     dispatch_seconds: float = 0.0
 
@@ -88,6 +91,8 @@ class Recovery:
     """Readers may not see what lies behind: the confirmed offset of a replica."""
     indexed_to: int = 0
     """Records below are known to be in the index."""
+    save: Callable[[int, int], None] | None = None
+    """Keeps log bytes [start, stop) before they are cut off."""
     progress: Callable[[int, int], None] | None = None
     """Told (done, total) bytes while dispatching: a rebuild takes a while."""
 
@@ -103,7 +108,9 @@ class Recovery:
         end = self._end(start, same_boot)
         scanned = self.monotonic()
         log.set_end(end)
+        saved_to = 0
         if self.aborted and not self.read_only:
+            saved_to = self._save_behind(end)
             log.cut(end, thorough=True)
         trusted = not damaged and index_whole and self._keep_views(start, exact, same_boot)
         ready = self.monotonic()
@@ -116,6 +123,7 @@ class Recovery:
             dispatched_from=dispatched_from,
             rebuilt=dispatched_from == log.first_offset < start,
             same_boot=same_boot,
+            saved_to=saved_to,
             scan_seconds=scanned - began,
             dispatch_seconds=self.monotonic() - ready,
         )
@@ -213,6 +221,21 @@ class Recovery:
                 if check_record(view, offset - base, len(view)) is not None:
                     return offset
         return position
+
+    def _save_behind(self, end: int) -> int:
+        """What is cut off is mostly torn; whole records in it may matter to somebody. Where the kept part ends."""
+        chain = self.log.chain
+        last = end
+        for base in chain.bases_set():
+            if base + chain.segment_size <= end:
+                continue
+            segment = chain.segment(base)
+            for start, stop in segment.data_ranges(max(0, end - base), chain.segment_size):
+                last = max(last, last_record_end(segment.view, base, start, stop))
+        if last > end and self.save is not None and self.truncation is None:
+            self.save(end, last)
+            return last
+        return 0
 
     # -- 3. views
 
@@ -382,6 +405,23 @@ def scan_segment(view: memoryview, base: int, at: int, crc: bool, last: deque[in
         if magic == MAGIC_BLANK and at + size == size_of_segment:
             return size_of_segment
     return at
+
+
+def last_record_end(view: memoryview, base: int, start: int, stop: int) -> int:
+    """Where the last whole record in [start, stop) ends, found by its magic; 0 if there is none."""
+    found = 0
+    for at in range(start, stop, SEARCH_SIZE):
+        piece = view[at : min(stop, at + SEARCH_SIZE + 4)].tobytes()
+        for magic in (MAGIC_V1.to_bytes(4, "big"), MAGIC_V2.to_bytes(4, "big")):
+            hit = piece.find(magic)
+            while hit >= 0:
+                position = at + hit - 4
+                if position >= start and check_record(view, position, len(view)) is None:
+                    size, _, _, _, _, _, physical_offset, _ = HEAD.unpack_from(view, position)
+                    if physical_offset == base + position:
+                        found = max(found, base + position + size)
+                hit = piece.find(magic, hit + 1)
+    return found
 
 
 def has_lost_sector(view: memoryview, topic_at: int, properties_at: int, end: int) -> bool:

@@ -459,6 +459,54 @@ def test_a_torn_tail_is_cut_off(tail: bytes) -> None:
     assert not any(store.raw_window(end, 2000))
 
 
+def test_whole_records_behind_a_damaged_one_are_kept_aside() -> None:
+    """They are cut off, as upstream does, but not lost: cut/ has them, and the report says so."""
+    disk = MemoryDisk()
+    store = opened(disk)
+    offsets = [put(store, bytes([number]) * 300) for number in range(5)]
+    raw = bytes(store.slice(0, store.appended))
+    store.abandon()
+    disk.boot += 1
+    disk.files[ROOT / "commitlog" / "00000000000000000000"].data[offsets[2] + 100] ^= 0xFF
+    store = opened(disk)
+    assert store.appended == offsets[2]
+    assert store.recovered is not None
+    assert store.recovered.saved_to == len(raw)
+    kept = disk.read_file(ROOT / "cut" / f"{offsets[2]:020d}")
+    assert kept[offsets[3] - offsets[2] :] == raw[offsets[3] :]
+
+
+def test_a_torn_checkpoint_leaves_the_one_before() -> None:
+    """Two places in turn: whatever happens to the newer one, recovery starts from the older."""
+    disk = MemoryDisk()
+    store = opened(disk)
+    put(store)
+    store.dispatch()
+    store.flush_all()
+    older = store.dispatched
+    put(store)
+    store.dispatch()
+    store.flush_all()
+    store.abandon()
+    for place in (512, 1024):
+        data = disk.files[ROOT / "checkpoint"].data
+        before = bytes(data)
+        data[place + 20 : place + 60] = bytes(40)
+        store = opened(disk)
+        assert store.recovered is not None
+        assert store.recovered.scanned_from <= older or place == 1024  # the second write went to 512
+        assert store.queue_range("t", 0) == (0, 2)
+        store.abandon()
+        disk.files[ROOT / "checkpoint"].data[:] = before
+
+
+def test_long_topics_need_their_option() -> None:
+    store = opened(config=replace(CONFIG, auto_message_version=False))
+    with pytest.raises(StoreError, match="autoMessageVersionOnTopicLen"):
+        put(store, topic="t" * 128)
+    put(store, topic="t" * 127)
+
+
 def test_a_preallocated_next_segment_is_kept_for_use() -> None:
     disk = MemoryDisk()
     filled(disk, 3)
