@@ -7,12 +7,9 @@ Watermarks, all physical offsets that only move forward unless the log is cut:
 """
 
 import os
-from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass
-from enum import Enum
+from collections.abc import Callable, Iterator
 from itertools import pairwise
 from pathlib import Path
-from typing import NamedTuple
 
 from tandemq.clock import Clock, SystemClock
 from tandemq.codec.envelope import parse_delay_levels
@@ -27,102 +24,38 @@ from tandemq.codec.record import (
     parse_record,
     store_timestamp,
 )
-from tandemq.errors import CodecError, CorruptRecord, DiskFull, OffsetOutOfRange, StoreError
+from tandemq.errors import CorruptRecord, DiskFull, OffsetOutOfRange, StoreError
 from tandemq.model.message import (
     BORN_HOST_V6,
-    KEYS,
     STORE_HOST_V6,
     TRANSACTION_PREPARED,
-    UNIQUE_KEY,
     StoredMessage,
 )
 from tandemq.store import checkpoint, layout, truncation
 from tandemq.store.checkpoint import Checkpoint, CheckpointFile, ViewsPoint
 from tandemq.store.commit_log import CommitLog
 from tandemq.store.config import FlushDiskType, StoreConfig
-from tandemq.store.consume_queue import ENTRY, FILLER_SIZE, ConsumeQueue
+from tandemq.store.consume_queue import ConsumeQueue
 from tandemq.store.disk import Disk, FileDisk, Lock
 from tandemq.store.dispatch import Dispatcher
 from tandemq.store.flush import Done, Flusher, Post, ViewsWork
-from tandemq.store.key_hash import TopicHasher
 from tandemq.store.key_index import KeyIndex
 from tandemq.store.queues import QueueTable
+from tandemq.store.reader import Reader
 from tandemq.store.recovery import Recovered, Recovery
+from tandemq.store.results import Appended as Appended
+from tandemq.store.results import GetResult as GetResult
+from tandemq.store.results import GetStatus as GetStatus
+from tandemq.store.results import Health as Health
+from tandemq.store.results import StoreStatus as StoreStatus
 from tandemq.store.retention import SegmentAge, Verdict, decide
 from tandemq.store.segments import SegmentChain
 from tandemq.store.truncation import Truncation
 
 DISPATCH_SIZE = 4 * 1024 * 1024
 """How much log one call of `dispatch` takes: some milliseconds, so that the owner's loop stays responsive."""
-QUERY_CANDIDATES_MAX = 4096
-"""Index entries one query looks at: a hash shared by a million messages must not stop the broker."""
 LOCAL_HOST = bytes((127, 0, 0, 1)) + (10911).to_bytes(4, "big")
 _MANUAL_ROUNDS = 20
-
-
-class Appended(NamedTuple):
-    """Where a message went."""
-
-    physical_offset: int
-    size: int
-    queue_offset: int
-    store_timestamp: int
-
-
-class GetStatus(Enum):
-    """What a read by queue offset found (GetMessageStatus)."""
-
-    FOUND = "FOUND"
-    NO_MATCHED_MESSAGE = "NO_MATCHED_MESSAGE"
-    MESSAGE_WAS_REMOVING = "MESSAGE_WAS_REMOVING"
-    OFFSET_FOUND_NULL = "OFFSET_FOUND_NULL"
-    OFFSET_OVERFLOW_BADLY = "OFFSET_OVERFLOW_BADLY"
-    OFFSET_OVERFLOW_ONE = "OFFSET_OVERFLOW_ONE"
-    OFFSET_TOO_SMALL = "OFFSET_TOO_SMALL"
-    NO_MATCHED_LOGIC_QUEUE = "NO_MATCHED_LOGIC_QUEUE"
-    NO_MESSAGE_IN_QUEUE = "NO_MESSAGE_IN_QUEUE"
-
-
-class GetResult(NamedTuple):
-    status: GetStatus
-    slices: list[memoryview]
-    """The records in order; neighbours in the log share a slice."""
-    next_offset: int
-    min_offset: int
-    max_offset: int
-    count: int  # type: ignore[assignment]  # the name is the contract; tuple.count is not missed
-    last_physical_offset: int
-    """End of the last record looked at, for the advice to read from a slave; 0 if none."""
-    first_physical_offset: int = 0
-    """Start of the first record returned: with the end, which part of the log the answer takes; 0 if none."""
-
-
-@dataclass(frozen=True, slots=True)
-class Health:
-    """Whether appends are accepted, and why not."""
-
-    writable: bool
-    reason: str = ""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class StoreStatus:
-    """A snapshot for metrics, logs and people."""
-
-    root: str
-    first_offset: int
-    dispatched: int
-    readable_limit: int
-    flushed: int
-    appended: int
-    segments: int
-    queues: int
-    index_files: int
-    disk_used_ratio: float
-    writable: bool
-    reason: str
-    recovered: Recovered | None
-    skipped_records: int
 
 
 class MessageStore:
@@ -180,6 +113,17 @@ class MessageStore:
         index = self._index if writable else None  # read-only: queues grow in memory, index files stay as they are
         self._dispatcher = Dispatcher(self.log, self._queue_table, index, delays, 0)
         self._queues = self._queue_table.table
+        reader = Reader(
+            self.log, self._queue_table, self._index, config.query_count_max, self.read, lambda: self.readable_limit
+        )
+        # The face is one object; what a call costs is one call.
+        self.queues = reader.queues
+        self.queue_range = reader.queue_range
+        self.get = reader.get
+        self.search_by_time = reader.search_by_time
+        self.store_time = reader.store_time
+        self.earliest_store_time = reader.earliest_store_time
+        self.query = reader.query
 
     # -- opening and closing
 
@@ -681,124 +625,6 @@ class MessageStore:
         """(fd, position, size) for os.sendfile, size 0 at the end; use it at once, the file may be closed later."""
         return self.log.file_range(physical_offset, size_max)
 
-    # -- reading by queue offset
-
-    def queues(self) -> Iterable[tuple[str, int]]:
-        return self._queues.keys()
-
-    def queue_range(self, topic: str, queue_id: int) -> tuple[int, int]:
-        """(min, max): [min, max) can be read; (0, 0) for a queue that does not exist."""
-        queue = self._queues.get((topic, queue_id))
-        if queue is None:
-            return 0, 0
-        return queue.min_offset(self.log.first_offset), queue.count
-
-    def get(
-        self,
-        topic: str,
-        queue_id: int,
-        queue_offset: int,
-        max_count: int,
-        max_bytes: int,
-        match: Callable[[int], bool] | None = None,
-        scan_max: int = 800,
-    ) -> GetResult:
-        """Up to `max_count` messages from a queue offset on, as slices of the log. At least one if there is one."""
-        queue = self._queues.get((topic, queue_id))
-        if queue is None:
-            return GetResult(GetStatus.NO_MATCHED_LOGIC_QUEUE, [], 0, 0, 0, 0, 0)
-        first = self.log.first_offset
-        lowest, highest = queue.min_offset(first), queue.count
-        status, correct = _range_problem(queue_offset, lowest, highest)
-        if status is not None:
-            return GetResult(status, [], correct, lowest, highest, 0, 0)
-        # Without a filter no more entries are read than messages are wanted.
-        raw = queue.entries(queue_offset, max_count if match is None else max(scan_max, max_count))
-        runs: list[list[int]] = []
-        """[start, stop) in the log of neighbouring records"""
-        count = total = last_end = 0
-        segment_size = self.log.segment_size
-        status = GetStatus.NO_MATCHED_MESSAGE
-        position = queue_offset
-        for physical_offset, size, tags in ENTRY.iter_unpack(raw):
-            if physical_offset < first or size == FILLER_SIZE:
-                status = GetStatus.MESSAGE_WAS_REMOVING
-            elif match is None or match(tags):
-                if count and (count >= max_count or total + size > max_bytes):
-                    break
-                if runs and runs[-1][1] == physical_offset and physical_offset % segment_size:
-                    runs[-1][1] += size
-                else:
-                    runs.append([physical_offset, physical_offset + size])
-                count += 1
-                total += size
-            last_end = physical_offset + size if size != FILLER_SIZE else last_end
-            position += 1
-        if position == queue_offset:
-            return GetResult(GetStatus.OFFSET_FOUND_NULL, [], queue_offset + 1, lowest, highest, 0, 0)
-        slices = self.log.slices(runs)
-        if count:
-            status = GetStatus.FOUND
-        return GetResult(status, slices, position, lowest, highest, count, last_end, runs[0][0] if runs else 0)
-
-    def search_by_time(self, topic: str, queue_id: int, timestamp_ms: int, upper: bool = False) -> int:
-        """The first queue offset stored at or after a time; with `upper`, the last stored at or before it."""
-        queue = self._queues.get((topic, queue_id))
-        if queue is None:
-            return 0
-        lowest, highest = queue.min_offset(self.log.first_offset), queue.count
-        low, high = lowest, highest
-        while low < high:
-            middle = (low + high) // 2
-            stored_at = self._store_time(queue, middle)
-            if stored_at < timestamp_ms or (upper and stored_at == timestamp_ms):
-                low = middle + 1
-            else:
-                high = middle
-        return max(lowest, low - 1) if upper else low
-
-    def _store_time(self, queue: ConsumeQueue, index: int) -> int:
-        physical_offset, size, _ = queue.entry(index)
-        if size == FILLER_SIZE:
-            return 0
-        return store_timestamp(record := self.log.slice(physical_offset, size), 0, HEAD.unpack_from(record)[7])
-
-    def store_time(self, topic: str, queue_id: int, queue_offset: int) -> int:
-        """When the message at a queue offset was stored (ms); -1 if it is not there."""
-        queue = self._queues.get((topic, queue_id))
-        if queue is None or not queue.min_offset(self.log.first_offset) <= queue_offset < queue.count:
-            return -1
-        return self._store_time(queue, queue_offset)
-
-    def earliest_store_time(self, topic: str, queue_id: int) -> int:
-        """Store time of the oldest message of a queue; -1 if it has none."""
-        return self.store_time(topic, queue_id, self.queue_range(topic, queue_id)[0])
-
-    # -- reading by key
-
-    def query(self, topic: str, key: str, max_count: int, begin_ms: int, end_ms: int) -> list[StoredMessage]:
-        """Messages of a topic with this key (KEYS or UNIQ_KEY) stored in the time range, newest first."""
-        if self._index is None:
-            return []
-        max_count = min(max_count, self.config.query_count_max)
-        key_hash = TopicHasher(topic).key_hash(key.encode())
-        found: list[StoredMessage] = []
-        seen: set[int] = set()
-        for looked_at, physical_offset in enumerate(self._index.find(key_hash, begin_ms, end_ms)):
-            if len(found) >= max_count or looked_at >= QUERY_CANDIDATES_MAX:
-                break
-            if physical_offset in seen or not self.first_offset <= physical_offset < self.readable_limit:
-                continue
-            seen.add(physical_offset)
-            try:
-                message = self.read(physical_offset)
-            except (CodecError, OffsetOutOfRange):
-                continue  # an index entry is a hint, the log decides
-            keys = [message.properties.get(UNIQUE_KEY), *message.properties.get(KEYS, "").split(" ")]
-            if message.topic == topic and key in keys and begin_ms <= message.store_timestamp <= end_ms:
-                found.append(message)
-        return found
-
     # -- changing history
 
     def delete_topic(self, topic: str) -> int:
@@ -1019,16 +845,3 @@ class MessageStore:
             recovered=self.recovered,
             skipped_records=self._dispatcher.skipped,
         )
-
-
-def _range_problem(queue_offset: int, lowest: int, highest: int) -> tuple[GetStatus | None, int]:
-    """(status, where to read instead) when an offset is outside the queue, as upstream corrects it."""
-    if highest == 0:
-        return GetStatus.NO_MESSAGE_IN_QUEUE, 0
-    if queue_offset < lowest:
-        return GetStatus.OFFSET_TOO_SMALL, lowest
-    if queue_offset == highest:
-        return GetStatus.OFFSET_OVERFLOW_ONE, queue_offset
-    if queue_offset > highest:
-        return GetStatus.OFFSET_OVERFLOW_BADLY, highest
-    return None, queue_offset
