@@ -1,0 +1,46 @@
+"""One life of a driver for the crash test: archives a store and streams it into a topic until both have caught up.
+
+    crash_driver.py STORE LAKE CHECKPOINTS NAMESERVER TOPIC
+
+Killed at any moment with its JVM and workers and started again; everything it needs to remember is in CHECKPOINTS.
+"""
+
+import sys
+import threading
+from pathlib import Path
+
+
+def main(store: str, lake: str, checkpoints: str, nameserver: str, topic: str) -> None:
+    from tandemq.spark.jobs.archive import ArchivePlan, archive
+    from tandemq.spark.session import session_builder
+
+    work = Path(checkpoints) / "work"
+    builder = session_builder("crash", master="local[2]", work_directory=work).config("spark.ui.enabled", "false")
+    spark = builder.config("spark.driver.memory", "700m").getOrCreate()
+    spark.sparkContext.setLogLevel("OFF")
+    reader = spark.readStream.format("rocketmq-commitlog").option("startingOffsets", "earliest")
+    rows = reader.option("maxBytesPerTrigger", "150000").load(store).select("body", "keys", "tags", "properties")
+    writer = rows.writeStream.format("rocketmq").option("nameserver", nameserver).option("topic", topic)
+    writer = writer.option("delivery", "exactly_once").option("checkpointLocation", f"{checkpoints}/sink")
+    sink = writer.option("batchBytes", "20000").trigger(availableNow=True).start()
+    failed: list[BaseException] = []
+
+    def run_archive() -> None:
+        options = {"path": store, "maxBytesPerTrigger": "150000"}
+        try:
+            archive(spark, ArchivePlan(lake, f"{checkpoints}/archive", "rocketmq-commitlog", options))
+        except BaseException as error:
+            failed.append(error)
+
+    thread = threading.Thread(target=run_archive)
+    thread.start()
+    sink.awaitTermination()
+    thread.join()
+    if failed:
+        raise failed[0]
+    spark.stop()
+    print("caught up", flush=True)
+
+
+if __name__ == "__main__":
+    main(*sys.argv[1:])
