@@ -214,10 +214,15 @@ def test_full_disk_refuses_appends_keeps_reading_and_recovers() -> None:
     disk = CrashableDisk(capacity=60_000)
     store = MessageStore.open(ROOT, CONFIG, clock=ManualClock(), disk=disk, store_host=HOST)
     count = 0
-    with pytest.raises(DiskFull):
+
+    def fill() -> None:
+        nonlocal count
         while True:
             store.append("plain", 0, 0, 0, 1, HOST, 0, 0, bytes(500), b"")
             count += 1
+
+    with pytest.raises(DiskFull):
+        fill()
     assert not store.health.writable
     with pytest.raises(DiskFull):
         store.append("plain", 0, 0, 0, 1, HOST, 0, 0, b"", b"")
