@@ -181,3 +181,91 @@ def test_a_refusal_that_will_not_change_is_raised_at_once(cluster: Any) -> None:
     cluster.create_topic(broker, "t", 1)
     with pytest.raises(ReplyError, match="limit"):
         write(sink(cluster), pa.RecordBatch.from_pydict({"body": [b"x" * (5 << 20)]}))
+
+
+# -- transactions: what exactly_once is on a broker that can't refuse repeats --------------------------------------
+
+
+def write_halves(options: SinkOptions, batch: pa.RecordBatch, place: Place) -> Any:
+    sender = Sender(options)
+    writer = TaskWriter(options, checked_columns(batch.schema, options), place, sender, transactional=True)
+    writer.write(batch)
+    sender.flush()
+    sender.close()
+    return writer.halves
+
+
+def test_halves_are_invisible_until_decided_and_then_there_once(cluster: Any) -> None:
+    """Two runs of one micro-batch: the first decision wins, the second run's halves are rolled back."""
+    from tandemq.spark.transactions import Coordinator
+
+    broker = cluster.add_broker()
+    cluster.create_topic(broker, "t", 2)
+    options = sink(cluster, delivery="exactly_once", transactional="true")
+    first = write_halves(options, numbered(20), Place(batch=4))
+    assert len(first) == 20
+    assert read(cluster) == []
+    second = write_halves(options, numbered(20), Place(batch=4))
+    Coordinator(options, "s").commit(4, first)
+    for _ in range(2):
+        Coordinator(options, "s").commit(4, second)
+    wait_for(lambda: len(read(cluster)) >= 20)
+    assert sorted(int(row["body"][1:]) for row in read(cluster)) == list(range(20))
+
+
+def test_a_driver_that_died_after_its_decision_is_completed(cluster: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Some halves were committed before the crash: exactly the others are committed by the next run."""
+    from tandemq.spark import transactions
+    from tandemq.spark.transactions import Coordinator
+
+    broker = cluster.add_broker()
+    cluster.create_topic(broker, "t", 1)
+    options = sink(cluster, delivery="exactly_once", transactional="true")
+    halves = write_halves(options, numbered(10), Place(batch=1))
+    dying = Coordinator(options, "s")
+    end = dying._end
+    monkeypatch.setattr(dying, "_end", lambda some, decision: end(some[:6], decision))
+    dying.commit(1, halves)
+    wait_for(lambda: len(read(cluster)) == 6)
+    monkeypatch.setattr(transactions, "_LOOK_BACK", 3)
+    again = write_halves(options, numbered(10), Place(batch=1))
+    Coordinator(options, "s").commit(1, again)
+    wait_for(lambda: len(read(cluster)) >= 10)
+    assert sorted(int(row["body"][1:]) for row in read(cluster)) == list(range(10))
+
+
+def test_an_abort_takes_back_only_what_no_decision_names(cluster: Any) -> None:
+    """Spark calls abort() also after a commit() that failed half way."""
+    from tandemq.spark.transactions import Coordinator
+
+    broker = cluster.add_broker()
+    cluster.create_topic(broker, "t", 1)
+    options = sink(cluster, delivery="exactly_once", transactional="true")
+    undecided = write_halves(options, numbered(5), Place(batch=0))
+    Coordinator(options, "s").abort(0, undecided)
+    decided = write_halves(options, numbered(5), Place(batch=1))
+    Coordinator(options, "s").commit(1, decided)
+    Coordinator(options, "s").abort(1, decided)
+    wait_for(lambda: len(read(cluster)) >= 5)
+    assert len(read(cluster)) == 5
+    with pytest.raises(ConfigError, match="can't be delayed"):
+        write_halves(options, numbered(1, delay_level=pa.array([1], pa.int32())), Place())
+
+
+def test_our_broker_says_that_it_refuses_repeats(cluster: Any) -> None:
+    """So exactly_once needs no transactions there."""
+    from tandemq.spark.transactions import refuses_repeats
+
+    cluster.add_broker()
+    assert refuses_repeats(sink(cluster))
+
+
+def wait_for(condition: Any, seconds: float = 20.0) -> None:
+    import threading
+
+    pause = threading.Event()
+    for _ in range(int(seconds * 20)):
+        if condition():
+            return
+        pause.wait(0.05)
+    raise AssertionError("the condition did not come true in time")

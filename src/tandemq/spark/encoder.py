@@ -115,7 +115,7 @@ class Encoder:
 
     def __init__(self, options: SinkOptions, columns: dict[str, str]) -> None:
         self._options = options
-        self._columns = columns
+        self.columns = columns
 
     def by_topic(self, batch: pa.RecordBatch) -> Iterator[tuple[str, Rows]]:
         """The rows of each topic, in their order."""
@@ -131,7 +131,7 @@ class Encoder:
             yield topic, self._rows(batch.filter(pc.equal(topics, topic)))
 
     def _column(self, batch: pa.RecordBatch, meaning: str) -> pa.Array | None:
-        return batch.column(self._columns[meaning]) if meaning in self._columns else None
+        return batch.column(self.columns[meaning]) if meaning in self.columns else None
 
     def _rows(self, batch: pa.RecordBatch) -> Rows:
         bodies = self._column(batch, "body")

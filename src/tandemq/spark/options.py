@@ -338,6 +338,10 @@ class SinkOptions(ConnectOptions):
         False,
         "exactly_once by transactional messages even where the broker can refuse repeats itself.",
     )
+    transaction_timeout_seconds: int = setting(
+        "transactionTimeoutSeconds", 86_400, "How long a broker keeps undecided half messages before it asks for them.",
+        unit="s", minimum=60,
+    )  # fmt: skip
     copies: str = setting(
         "copies",
         "",

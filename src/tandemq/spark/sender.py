@@ -12,7 +12,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from tandemq.client.bulk import BatchSender
+from tandemq.client.bulk import Ack, BatchSender
 from tandemq.clock import Clock, SystemClock
 from tandemq.codec.codes import ResponseCode
 from tandemq.errors import ConfigError, NoRoute, RemotingError, ReplyError, TandemError
@@ -66,6 +66,8 @@ class Sender:
         self._channels: dict[str, _Channel] = {}
         self._rate = _Rate(options.max_rate, self._clock)
         self.sent = Sent(0, 0)
+        self.on_ack: Callable[[Outgoing, Ack], None] | None = None
+        """Told of each acknowledged send, in order."""
 
     def queues(self, topic: str) -> tuple[QueueRef, ...]:
         """The queues of a topic that can be written, in a fixed order; a new topic's come from the template."""
@@ -161,15 +163,16 @@ class _Channel:
             single=outgoing.single,
         )
         for ack in acks:
-            self._acknowledge(ack.tag, ack.status)
+            self._acknowledge(ack)
 
     def _drain(self) -> None:
         for ack in self._connected().flush():
-            self._acknowledge(ack.tag, ack.status)
+            self._acknowledge(ack)
 
-    def _acknowledge(self, tag: object, status: int) -> None:
+    def _acknowledge(self, ack: Ack) -> None:
+        status = ack.status
         assert self._unacknowledged
-        assert self._unacknowledged[0] is tag
+        assert self._unacknowledged[0] is ack.tag
         if status != ResponseCode.SUCCESS:
             text = f"{self._broker} stored a batch but not all copies: {ResponseCode(status).name}"
             if self._strict:
@@ -177,7 +180,9 @@ class _Channel:
             if not self._told:
                 note(text)
                 self._told = True
-        self._unacknowledged.popleft()
+        done = self._unacknowledged.popleft()
+        if self._owner.on_ack is not None:
+            self._owner.on_ack(done, ack)
 
     def _connected(self) -> BatchSender:
         if self._link is None:

@@ -6,7 +6,7 @@ Where a row goes and which key it gets depends on its place in the partition onl
 
 import uuid
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
@@ -14,12 +14,15 @@ import numpy.typing as npt
 import pyarrow as pa
 from pyspark.sql.datasource import DataSourceArrowWriter, DataSourceStreamArrowWriter, WriterCommitMessage
 
-from tandemq.model.message import ACK_COPIES, java_hash
+from tandemq.client.bulk import Ack
+from tandemq.errors import ConfigError
+from tandemq.model.message import ACK_COPIES, TRANSACTION_PREPARED, UNIQUE_KEY, java_hash
 from tandemq.model.topic import QueueRef
 from tandemq.spark.encoder import Encoder, Rows, checked_columns, cuts, elements, keyed
 from tandemq.spark.idempotent_key import PREFIX, producer_id, sequence
 from tandemq.spark.options import Delivery, SinkOptions
 from tandemq.spark.sender import WAIT_STORED, Outgoing, Sender
+from tandemq.spark.transactions import Coordinator, Half, half_of, half_properties, refuses_repeats
 
 IDEMPOTENT = "__TQ_IDEMPOTENT"
 """Property of a send that our broker checks: producer:first sequence:count."""
@@ -34,6 +37,7 @@ class Written(WriterCommitMessage):
     size: int
     sink: str = ""
     batch: int = 0
+    halves: list[Half] = field(default_factory=list)
 
 
 class Place:
@@ -53,8 +57,14 @@ class Place:
 class TaskWriter:
     """Encodes and sends the rows of one task."""
 
-    def __init__(self, options: SinkOptions, columns: dict[str, str], place: Any, sender: Sender) -> None:
+    def __init__(
+        self, options: SinkOptions, columns: dict[str, str], place: Any, sender: Sender, *, transactional: bool = False
+    ) -> None:
         self._options = options
+        self._transactional = transactional
+        self.halves: list[Half] = []
+        if transactional:
+            sender.on_ack = self._half_stored
         self._encoder = Encoder(options, columns)
         self._place = place
         self._sender = sender
@@ -102,6 +112,9 @@ class TaskWriter:
         return np.asarray(chosen, dtype=np.int64)
 
     def _send(self, queue: QueueRef, rows: Rows) -> None:
+        if self._transactional:
+            self._send_halves(queue, rows)
+            return
         if not rows.alone.any():
             self._send_batches(queue, rows)
             return
@@ -126,7 +139,7 @@ class TaskWriter:
         return keyed(rows, self._producers[queue], PREFIX, first), self._producers[queue], first
 
     def _checked(self, producer: str, first: int, count: int) -> str:
-        if self._options.delivery is not Delivery.EXACTLY_ONCE:
+        if self._options.delivery is not Delivery.EXACTLY_ONCE or self._transactional:
             return ""
         return f"{IDEMPOTENT}\x01{producer}:{first:x}:{count}\x02"
 
@@ -149,53 +162,87 @@ class TaskWriter:
         text = properties[0].as_py().decode("utf-8", "replace") + WAIT_STORED + self._checked(producer, first, 1)
         self._sender.send(Outgoing(queue, rows.bodies[0].as_py(), 1, int(rows.sys_flags[0]), text, single=True))
 
+    def _send_halves(self, queue: QueueRef, rows: Rows) -> None:
+        """Each row as a half message of its own; transactions know no batches."""
+        if "delay_level" in self._encoder.columns:
+            raise ConfigError("column `delay_level`: a transactional message can't be delayed; leave the column out")
+        properties, _, _ = self._keyed(queue, rows)
+        extra = half_properties(self._options) + WAIT_STORED
+        for row in range(len(rows)):
+            text = properties[row].as_py().decode("utf-8", "replace") + extra
+            flags = int(rows.sys_flags[row]) | TRANSACTION_PREPARED
+            self._sender.send(Outgoing(queue, rows.bodies[row].as_py(), 1, flags, text, single=True))
+
+    def _half_stored(self, outgoing: Outgoing, ack: Ack) -> None:
+        key = outgoing.properties.partition(f"{UNIQUE_KEY}\x01")[2].partition("\x02")[0]
+        self.halves.append(half_of(outgoing.queue, key, ack.queue_offset, ack.message_ids))
+
 
 class _Writing:
-    """What batch and streaming share: a task."""
+    """What batch and streaming share: a task, and whether it needs transactions."""
 
     options: SinkOptions
     columns: dict[str, str]
     sink: str
+    transactional: bool
+
+    def prepare(self, options: SinkOptions, schema: Any, sink: str) -> None:
+        self.options = options
+        self.columns = checked_columns(schema, options)
+        self.sink = sink
+        exactly = options.delivery is Delivery.EXACTLY_ONCE
+        self.transactional = exactly and (options.transactional or not refuses_repeats(options))
 
     def write(self, iterator: Iterator[pa.RecordBatch]) -> WriterCommitMessage:
         place = Place(self.sink)
         sender = Sender(self.options)
         try:
-            task = TaskWriter(self.options, self.columns, place, sender)
+            task = TaskWriter(self.options, self.columns, place, sender, transactional=self.transactional)
             for batch in iterator:
                 if batch.num_rows:
                     task.write(batch)
             sender.flush()
-            return Written(place.partition, sender.sent.messages, sender.sent.size, place.sink, place.batch)
+            sent = sender.sent
+            return Written(place.partition, sent.messages, sent.size, place.sink, place.batch, task.halves)
         finally:
             sender.close()
+
+    def decide(self, messages: list[WriterCommitMessage | None]) -> None:
+        """The micro-batch counts from here on. Other deliveries have nothing to decide: all was acknowledged."""
+        written = [message for message in messages if isinstance(message, Written)]
+        if self.transactional and written:
+            halves = [half for message in written for half in message.halves]
+            Coordinator(self.options, written[0].sink).commit(written[0].batch, halves)
+
+    def take_back(self, messages: list[WriterCommitMessage | None]) -> None:
+        """Also called when commit() itself raised: only what no decision names is rolled back."""
+        written = [message for message in messages if isinstance(message, Written)]
+        if self.transactional and written:
+            halves = [half for message in written for half in message.halves]
+            Coordinator(self.options, written[0].sink).abort(written[0].batch, halves)
 
 
 class TopicWriter(_Writing, DataSourceArrowWriter):
     """Batch sink."""
 
     def __init__(self, options: SinkOptions, schema: Any) -> None:
-        self.options = options
-        self.columns = checked_columns(schema, options)
-        self.sink = options.sink_id or uuid.uuid4().hex
+        self.prepare(options, schema, options.sink_id or uuid.uuid4().hex)
 
     def commit(self, messages: list[WriterCommitMessage | None]) -> None:
-        """Nothing: every task's messages were acknowledged before it ended."""
+        self.decide(messages)
 
     def abort(self, messages: list[WriterCommitMessage | None]) -> None:
-        """Nothing can be taken back; the keys let consumers drop what a later try repeats."""
+        self.take_back(messages)
 
 
 class TopicStreamWriter(_Writing, DataSourceStreamArrowWriter):
     """Streaming sink. The query's id is part of the keys, so a replayed micro-batch makes the same ones."""
 
     def __init__(self, options: SinkOptions, schema: Any) -> None:
-        self.options = options
-        self.columns = checked_columns(schema, options)
-        self.sink = options.sink_id or "stream"
+        self.prepare(options, schema, options.sink_id or "stream")
 
     def commit(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:
-        """Nothing: see `TopicWriter.commit`."""
+        self.decide(messages)
 
     def abort(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:
-        """Also called when commit() itself raised, so it must never undo anything."""
+        self.take_back(messages)
