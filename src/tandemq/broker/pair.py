@@ -84,7 +84,7 @@ class Pair:
             broker.client, self.tables, self._metadata_place, interval=config.metadata_interval_ms / 1000
         )
         broker.store.on_flushed = self.node.flushed
-        broker.writer.on_turn = self._turn
+        broker.writer.on_turn = self.node.appended
         broker.offsets.on_change = self._server.changed
         broker.delay_schedule.on_change = self._server.changed
         if broker.is_master:
@@ -153,10 +153,6 @@ class Pair:
 
     def _following(self) -> None:
         self._follower.look_again()
-
-    def _turn(self) -> None:
-        self.node.appended()
-        self.node.dispatched()
 
     def changed(self) -> None:
         """Topics or groups changed."""

@@ -230,10 +230,6 @@ class ReplicaNode:
         elif self.slave is not None:
             self.slave.flushed()
 
-    def dispatched(self) -> None:
-        if self.slave is not None:
-            self.slave.applied(self._store.dispatched)
-
     # --- looking at it ----------------------------------------------------------------------------------------------
 
     def status(self) -> HaStatus:

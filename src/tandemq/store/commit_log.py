@@ -166,6 +166,20 @@ class CommitLog:
         self.written = max(self.written, self._base + stop)
         return self._view[at:stop]
 
+    def write_raw(self, behind: int, data: bytes | bytearray | memoryview) -> None:
+        """Bulk bytes, `behind` bytes behind the end and within its segment; they count once `commit_raw` says so."""
+        at = self.appended - self._base
+        if not len(self._view) or at == self.chain.segment_size:
+            self._roll()
+            at = 0
+        start, stop = at + behind, at + behind + len(data)
+        if stop > self.chain.segment_size:
+            raise OffsetOutOfRange(self._base + stop, self._base, self._base + self.chain.segment_size)
+        if stop > self._reserved:
+            self._reserve(stop)
+        self.written = max(self.written, self._base + stop)
+        self.chain.segment(self._base).write(start, data)
+
     def commit_raw(self, size: int) -> int:
         """The first `size` bytes of the last window are log now; the new end."""
         if size < 0 or self.appended + size > self.written:

@@ -442,6 +442,16 @@ class MessageStore:
             self._disk_full = str(error)
             raise
 
+    def write_raw(self, behind: int, data: bytes | bytearray | memoryview) -> None:
+        """A slave that catches up: bytes `behind` the end of the log, within one segment; then `commit_raw(n)`."""
+        if self._disk_full or self._flusher.poison is not None or self._read_only or self._closed:
+            self._refuse()
+        try:
+            self.log.write_raw(behind, data)
+        except DiskFull as error:
+            self._disk_full = str(error)
+            raise
+
     def commit_raw(self, size: int) -> int:
         end = self.log.commit_raw(size)
         self._flusher.note_append()

@@ -40,6 +40,10 @@ class MemorySegment:
         self._disk.charge(self._file, stop, self._path)
         return stop
 
+    def write(self, position: int, data: bytes | bytearray | memoryview) -> None:
+        self._disk.step("write", self._path)
+        self.view[position : position + len(data)] = data
+
     def data_ranges(self, start: int, stop: int) -> Iterator[tuple[int, int]]:
         if start < stop:
             yield start, stop
