@@ -8,6 +8,7 @@ replica's files.
 import asyncio
 import contextlib
 import json
+import logging
 import shutil
 import subprocess
 import sys
@@ -130,15 +131,14 @@ class Stage:
         self.story.behind = f"{max(lags)} bytes" if lags else "-"
 
 
-async def until_read(story: Story, name: str) -> None:
-    """Waits until a reader has every acknowledged number."""
+async def until_read(story: Story, name: str, *, hidden: int = 0) -> None:
+    """Waits until a reader has every acknowledged number, but for `hidden` ones."""
     for _ in range(CATCH_UP_SECONDS * 10):
-        if not story.missing(name):
+        if len(story.missing(name)) <= hidden:
             return
         await asyncio.sleep(0.1)
-    raise ClusterError(
-        f"{name} still misses {len(story.missing(name))} of {len(story.acknowledged)} after {CATCH_UP_SECONDS} s"
-    )
+    missing = len(story.missing(name))
+    raise ClusterError(f"{name} still misses {missing} of {len(story.acknowledged)} after {CATCH_UP_SECONDS} s")
 
 
 async def tell(cluster: LocalCluster, console: Console, seconds: float) -> Story:
@@ -166,7 +166,9 @@ async def tell(cluster: LocalCluster, console: Console, seconds: float) -> Story
             async with late:
                 stage.say("a second consumer starts now, from the first message: only the slave can serve it")
                 await stage.play(seconds)
-                await until_read(story, "late reader")
+                # The slave has every acknowledged message, but shows what the master told it is confirmed; for the
+                # last one that word may have been on its way.
+                await until_read(story, "late reader", hidden=1)
                 count = len(story.seen["late reader"])
                 stage.say(
                     f"read from the slave while the master is dead: {count} (acknowledged by then: {acknowledged})"
@@ -217,6 +219,7 @@ def demo(
 ) -> None:
     """Produce, kill the master, read on from the slave, bring the master back, count: nothing is lost."""
     console = Console(stderr=as_json)
+    logging.getLogger("tandemq").setLevel(logging.ERROR)  # lost connections are the plot, not news
     directory = Path(tempfile.mkdtemp(prefix="tandemq-demo-"))
     try:
         story, store = asyncio.run(perform(directory, console, seconds))
