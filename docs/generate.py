@@ -180,7 +180,7 @@ def requests_page() -> str:
             head.replace("answered by", "") + "\n".join(rows["client"]) + "\n",
             "`GET_CONSUMER_RUNNING_INFO` and `CONSUME_MESSAGE_DIRECTLY` are passed on to the client they name.\n",
             "## Our own, between TandemQ nodes and tools\n",
-            "In a range RocketMQ does not use; a RocketMQ broker answers that it doesn't know them, and we do it its way.\n",
+            "In a range RocketMQ does not use; a RocketMQ broker says so, and we do it its way.\n",
             "| code | name | answered by |\n|---|---|---|\n" + "\n".join(own) + "\n",
             "## Not supported, and why\n",
             "| codes | what | why |\n|---|---|---|\n" + "\n".join(refused) + "\n",
