@@ -30,12 +30,15 @@ def _java(driver: str, side: str, run: Run) -> Mapping[str, float]:
             return said
 
         produce(40_000, 256, "async")  # the servers' own warm-up
+        used = _cpu_of_servers(up)
         flood = produce(200_000, 256, "async")
+        used = _cpu_of_servers(up) - used
         many = produce(100_000, 64, "sync")
         one = produce(20_000, 1, "sync")
         pulled = peers.java(driver, "Pull", up.namesrv, topic)
     return {
         "async": flood["per_s"],
+        "cpu": used / (flood["count"] * 1.2) * 1e6,  # the driver sends a fifth more to warm itself up
         "sync": many["per_s"],
         "p50": one["p50_us"],
         "p99": one["p99_us"],
@@ -43,8 +46,13 @@ def _java(driver: str, side: str, run: Run) -> Mapping[str, float]:
     }
 
 
+def _cpu_of_servers(up: servers.Servers) -> float:
+    return sum(peers.cpu_seconds(pid) for pid in up.pids.values())
+
+
 JAVA_FIGURES = {
     "async": Figure("msg/s", goal_ratio=1.5, what="one thread, 256 sends in flight"),
+    "cpu": Figure("µs/msg", "less", what="processor time of name server, master and slave for a message of these"),
     "sync": Figure("msg/s", goal_ratio=1.5, what="64 threads, one send in flight each"),
     "p50": Figure("µs", "less", goal_ratio=0.65, what="one sender, median"),
     "p99": Figure("µs", "less", goal_ratio=0.5, what="one sender, 99th percentile"),
