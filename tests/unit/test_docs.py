@@ -15,7 +15,9 @@ import typer
 from tandemq.broker.broker import Broker
 from tandemq.broker.config import BrokerConfig
 from tandemq.broker.numbers import rendered_metrics
+from tandemq.cli.local_cluster import LocalCluster, new_plan
 from tandemq.cli.main import NOUNS
+from tandemq.cli.up import next_steps
 from tandemq.cli.upstream_keys import IGNORED
 from tandemq.namesrv.metrics import render_metrics
 from tandemq.namesrv.routes import RouteTable
@@ -161,6 +163,8 @@ def problem_of(written: str) -> str:
     command = commands()[path]
     if getattr(command, "commands", {}) and rest and re.fullmatch(r"[a-z]+", rest[0]):
         return f"{path} has no command {rest[0]}"
+    if rest and rest[0][0] != "-" and all(parameter.param_type_name == "option" for parameter in command.params):
+        return f"{path} takes no {rest[0]}"
     known = {flag for parameter in command.params for flag in (*parameter.opts, *parameter.secondary_opts)}
     flags = [word.partition("=")[0] for word in rest if re.match(r"--?[a-z]", word)]
     unknown = [flag for flag in flags if flag not in known and flag != "--help"]
@@ -174,7 +178,13 @@ def test_commands_in_documents_exist(page: Path) -> None:
     assert problems == {}
 
 
+def test_what_up_tells_a_newcomer_to_try_next_exists(tmp_path: Path) -> None:
+    lines = next_steps(LocalCluster(tmp_path, new_plan(slaves=1, sync=True))).splitlines()
+    assert [problem_of(line) for line in lines if line.startswith("./run")] == [""] * 5
+
+
 def test_a_wrong_command_would_be_noticed() -> None:
+    assert problem_of("tandemq spark stats /a/store") != ""
     assert problem_of("tandemq topics list") != ""
     assert problem_of("./run topic lists") != ""
     assert problem_of("tandemq ha status --jsn") != ""

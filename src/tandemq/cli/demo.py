@@ -192,7 +192,7 @@ async def tell(cluster: LocalCluster, console: Console, seconds: float) -> Story
 def spark_counts(store: Path) -> str:
     """What `tandemq spark stats` says of the replica's files, in a process of its own: Spark brings a JVM."""
     done = subprocess.run(
-        [sys.executable, "-m", "tandemq", "spark", "stats", str(store), "--json"],
+        [sys.executable, "-m", "tandemq", "spark", "stats", "--store", str(store)],
         capture_output=True,
         text=True,
         check=False,

@@ -85,7 +85,7 @@ def next_steps(cluster: LocalCluster) -> str:
         "./run send orders 'hello tandem'                       # a message, acknowledged by master and slave\n"
         "./run consume orders --from earliest --follow          # read it back\n"
         "./run ha status                                        # who has what\n"
-        f"./run spark stats {slave}   # Spark on the replica's files\n"
+        f"./run spark stats --store {slave}   # Spark on the replica's files\n"
         "./run demo                                             # kill the master, lose nothing"
     )
 
