@@ -1,0 +1,95 @@
+"""Against the real RocketMQ 5.3.3, a master and a slave: batch, stream and sink; exactly once by transactions."""
+
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from tests.peers import servers, tools, wire
+
+pytestmark = [pytest.mark.peer, pytest.mark.spark, pytest.mark.slow, pytest.mark.timeout(900)]
+
+
+@pytest.fixture(scope="module")
+def rocketmq(tmp_path_factory: pytest.TempPathFactory) -> Iterator[servers.Servers]:
+    directory = tmp_path_factory.mktemp("rocketmq")
+    try:
+        with servers.rocketmq("5.3.3", directory, {"slaveReadEnable": "true"}, slave=True, heap="512m") as running:
+            yield running
+    except tools.Missing as reason:
+        pytest.skip(str(reason))
+
+
+def topic(rocketmq: servers.Servers, name: str, queues: int = 2) -> str:
+    wire.create_topic(rocketmq.broker, name, queues)
+    servers.await_route(rocketmq, name)
+    return name
+
+
+def numbers(spark: Any, count: int) -> Any:
+    return spark.range(0, count, 1, 2).selectExpr(
+        "cast(id as string) as body", "concat('k', id) as keys", "'a' as tags"
+    )
+
+
+def save(df: Any, rocketmq: servers.Servers, name: str, **options: str) -> None:
+    writer = df.write.format("rocketmq").option("nameserver", rocketmq.namesrv).option("topic", name)
+    writer.options(**options).mode("append").save()
+
+
+def bodies(spark: Any, rocketmq: servers.Servers, name: str, **options: str) -> list[int]:
+    reader = spark.read.format("rocketmq").option("nameserver", rocketmq.namesrv).option("subscribe", name)
+    df = reader.options(**options).load().selectExpr("cast(body as string)")
+    return sorted(int(row[0]) for row in df.collect())
+
+
+def wait_for(condition: Any, seconds: float = 120.0) -> None:
+    pause = threading.Event()
+    for _ in range(int(seconds * 2)):
+        if condition():
+            return
+        pause.wait(0.5)
+    raise AssertionError("the condition did not come true in time")
+
+
+def test_what_is_written_is_read_from_master_and_slave(spark: Any, rocketmq: servers.Servers) -> None:
+    """Batches of the sink are RocketMQ batches; every member of the group serves the reads."""
+    name = topic(rocketmq, "spark_batch", 4)
+    save(numbers(spark, 2000), rocketmq, name, batchBytes="20000")
+    assert bodies(spark, rocketmq, name, readFrom="master") == list(range(2000))
+    wait_for(lambda: len(bodies(spark, rocketmq, name, readFrom="slave")) == 2000)
+    assert bodies(spark, rocketmq, name, readFrom="any", tags="a", minPartitions="6") == list(range(2000))
+    assert bodies(spark, rocketmq, name, keys="k7") == [7]
+
+
+def test_a_stream_reads_limited_batches_and_resumes(spark: Any, rocketmq: servers.Servers, tmp_path: Path) -> None:
+    """Offsets of the checkpoint are exact against upstream too."""
+    name = topic(rocketmq, "spark_stream")
+    save(numbers(spark, 500), rocketmq, name)
+    rows: list[int] = []
+
+    def run() -> None:
+        reader = spark.readStream.format("rocketmq").option("nameserver", rocketmq.namesrv)
+        reader = reader.option("subscribe", name).option("startingOffsets", "earliest").option("readFrom", "master")
+        df = reader.option("maxOffsetsPerTrigger", "200").load().selectExpr("cast(body as string)")
+        query = df.writeStream.foreachBatch(lambda b, _: rows.extend(int(r[0]) for r in b.collect()))
+        running = query.option("checkpointLocation", str(tmp_path / "c")).trigger(availableNow=True).start()
+        assert running.awaitTermination(200)
+
+    run()
+    assert sorted(rows) == list(range(500))
+    save(numbers(spark, 100), rocketmq, name)
+    rows.clear()
+    run()
+    assert sorted(rows) == list(range(100))
+
+
+def test_exactly_once_by_transactions(spark: Any, rocketmq: servers.Servers) -> None:
+    """The broker can't refuse repeats, so the sink uses half messages; the same write again adds nothing."""
+    name = topic(rocketmq, "spark_exact")
+    topic(rocketmq, "TANDEMQ_SPARK_DECISIONS", 1)
+    for _ in range(2):
+        save(numbers(spark, 200), rocketmq, name, delivery="exactly_once", sinkId="one-write")
+        wait_for(lambda: len(bodies(spark, rocketmq, name, readFrom="master")) >= 200)
+    assert bodies(spark, rocketmq, name, readFrom="master") == list(range(200))
