@@ -33,6 +33,7 @@ RUN_COMMANDS = {"test", "check", "lock"}
 NOT_OPTIONS = frozenset(
     """
     clusterList brokerStatus consumerProgress haStatus updateBrokerConfig getBrokerConfig updateTopic
+    cloneGroupOffset updateNamesrvConfig setConsumeMode getBrokerEpoch getColdDataFlowCtrInfo
     brokerAddr readStream writeStream stateVersion dataVersion byteRange
     """.split()  # noqa: SIM905  a wall of quotes is harder to read
 )
@@ -147,7 +148,7 @@ def written_commands(text: str) -> list[str]:
 
 def problem_of(written: str) -> str:
     """What is wrong with a command line in a document; empty if nothing is."""
-    line = re.split(r"\s[#|>&]|;", written)[0]
+    line = re.split(r"\s[#|>&]|; ", written)[0]
     words = [word for word in shlex.split(line.replace("…", "")) if word not in ("\\", "[", "]")]
     program, *rest = words
     if not rest or not re.fullmatch(r"[a-z][a-z0-9-]*", rest[0]):
@@ -163,7 +164,11 @@ def problem_of(written: str) -> str:
     command = commands()[path]
     if getattr(command, "commands", {}) and rest and re.fullmatch(r"[a-z]+", rest[0]):
         return f"{path} has no command {rest[0]}"
-    if rest and rest[0][0] != "-" and all(parameter.param_type_name == "option" for parameter in command.params):
+    if (
+        rest
+        and re.match(r"[^-A-Z]", rest[0])
+        and all(parameter.param_type_name == "option" for parameter in command.params)
+    ):
         return f"{path} takes no {rest[0]}"
     known = {flag for parameter in command.params for flag in (*parameter.opts, *parameter.secondary_opts)}
     flags = [word.partition("=")[0] for word in rest if re.match(r"--?[a-z]", word)]
