@@ -417,7 +417,7 @@ def ask(address: str, code: int, fields: dict[str, str], body: bytes = b"") -> d
     header = {"code": code, "flag": 0, "language": "JAVA", "opaque": 1, "version": 401, "extFields": fields}
     encoded = json.dumps(header).encode()
     host, port = address.rsplit(":", 1)
-    with socket.create_connection((host, int(port)), 5) as link, link.makefile("rb") as answer:
+    with socket.create_connection((host, int(port)), 15) as link, link.makefile("rb") as answer:
         link.sendall(struct.pack(">ii", 4 + len(encoded) + len(body), len(encoded)) + encoded + body)
         size, header_size = struct.unpack(">ii", answer.read(8))
         frame = answer.read(size - 4)

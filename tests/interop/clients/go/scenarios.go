@@ -877,12 +877,12 @@ func updateTopic(topic string, queues int) error {
 	if err != nil {
 		return err
 	}
-	link, err := net.DialTimeout("tcp", broker, 5*time.Second)
+	link, err := net.DialTimeout("tcp", broker, 15*time.Second)
 	if err != nil {
 		return err
 	}
 	defer link.Close()
-	_ = link.SetDeadline(time.Now().Add(5 * time.Second))
+	_ = link.SetDeadline(time.Now().Add(15 * time.Second))
 	frame := binary.BigEndian.AppendUint32(nil, uint32(4+len(header)))
 	frame = append(binary.BigEndian.AppendUint32(frame, uint32(len(header))), header...)
 	if _, err := link.Write(frame); err != nil {

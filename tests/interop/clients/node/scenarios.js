@@ -271,7 +271,7 @@ function ask(address, code, extFields) {
   return new Promise((done, fail) => {
     const socket = net.connect(Number(port), host, () => socket.write(Buffer.concat([frame, header])));
     let data = Buffer.alloc(0);
-    socket.setTimeout(5000, () => socket.destroy(new Error(`${address} does not answer request ${code}`)));
+    socket.setTimeout(15000, () => socket.destroy(new Error(`${address} does not answer request ${code}`)));
     socket.on('error', fail);
     socket.on('data', chunk => {
       data = Buffer.concat([data, chunk]);
