@@ -45,12 +45,23 @@ def test_every_byte_has_an_epoch_and_a_run() -> None:
     assert [found.stop_of(offset, 150) for offset in (0, 99, 100)] == [100, 100, 150]
 
 
-def test_a_promise_allows_the_same_epoch_or_a_newer_one_never_another_of_the_same_number() -> None:
+def test_a_promise_allows_the_same_epoch_or_a_newer_one_and_one_of_two_that_chose_the_same_number() -> None:
     promise = Promise(3, "b")
     assert promise.allows(3, "b")
-    assert promise.allows(4, "x")
-    assert not promise.allows(3, "x")
+    assert promise.allows(4, "a")
+    assert promise.allows(3, "c")
+    assert not promise.allows(3, "a")
     assert not promise.allows(2, "b")
+
+
+def test_a_campaign_that_never_opened_is_withdrawn_and_its_number_not_used_again() -> None:
+    before = ReplicaRecord("a#1", promise=Promise(1, "x"))
+    assert before.withdrawn() == before
+    campaigning = before.with_(promise=Promise(2, "me"), before=Promise(1, "x"), campaigned=2)
+    withdrawn = campaigning.withdrawn()
+    assert withdrawn.promise == Promise(1, "x")
+    assert withdrawn.promise.allows(2, "another")
+    assert (withdrawn.before, withdrawn.campaigned) == (None, 2)
 
 
 def test_two_identities_of_one_place_are_one_node() -> None:
@@ -65,7 +76,16 @@ def test_the_record_survives_and_a_damaged_one_is_refused() -> None:
     disk.make_directory(ROOT)
     assert replica_file.load(disk, ROOT) is None
     record = ReplicaRecord(
-        "r#1", history(A1, A2), Promise(4, "x"), frozenset({"s#2"}), frozenset({"s#2"}), 77, True, False
+        "r#1",
+        history(A1, A2),
+        Promise(4, "x"),
+        frozenset({"s#2"}),
+        frozenset({"s#2"}),
+        77,
+        True,
+        False,
+        Promise(3, "y"),
+        4,
     )
     replica_file.save(disk, ROOT, record)
     assert replica_file.load(disk, ROOT) == record

@@ -28,8 +28,11 @@ class Promise:
     id: str = ""
 
     def allows(self, number: int, id: str) -> bool:
-        """Whether a master of that epoch may be served: a newer one, or the very one promised to."""
-        return number > self.number or (number == self.number and id == self.id)
+        """Whether a master of that epoch may be served: a newer one, or the very one promised to.
+
+        Two that chose one number without knowing of each other are ordered by their ids, so that one of them wins.
+        """
+        return (number, id) >= (self.number, self.id)
 
 
 @dataclass(frozen=True, slots=True)
@@ -126,6 +129,19 @@ class ReplicaRecord:
     newborn: bool = False
     """Began with an empty log, and nobody has followed it nor has it followed anybody: if its group turns out to have a
     history, this node lost its disk and has no say."""
+
+    before: Promise | None = None
+    """While this node campaigns: what it had promised before.  None once the campaign opened, or when there is none."""
+    campaigned: int = 0
+    """The highest number this node ever asked for; never asked for again."""
+
+    def withdrawn(self) -> "ReplicaRecord":
+        """This record without its own campaign that never opened.
+
+        Nobody but this node could have opened it, so giving it up breaks no promise to anybody; keeping it would depose
+        the master that reigns meanwhile as soon as this node follows it.
+        """
+        return self if self.before is None else replace(self, promise=self.before, before=None)
 
     def with_(self, **changes: object) -> "ReplicaRecord":
         return replace(self, **changes)  # type: ignore[arg-type]

@@ -170,8 +170,10 @@ class MasterState:
 
     def _campaign(self, out: list[Decision], above: int, now: float) -> None:
         """Chooses a number nobody has used, remembers it, and asks everybody for their promise."""
-        number = max(above, self.record.promise.number, self.record.history.last_number) + 1
-        self._save(out, promise=Promise(number, self._new_id()))
+        record = self.record
+        number = max(above, record.promise.number, record.history.last_number, record.campaigned) + 1
+        before = record.before if record.before is not None else record.promise
+        self._save(out, promise=Promise(number, self._new_id()), before=before, campaigned=number)
         self._asked_since = now
         for session in self.sessions.values():
             if session.nonce:
@@ -277,6 +279,7 @@ class MasterState:
             members=self._other_members(),
             in_sync=frozenset(),
             reigning=True,
+            before=None,
         )
         self.phase = Phase.OPEN
         self.acks.forget_replicas("no slave is in sync yet")
@@ -414,7 +417,7 @@ class MasterState:
     ) -> None:
         """It serves an epoch that is not ours: somebody else reigns or asks."""
         text = f"replica {hello.replica} serves epoch {promised.number}/{promised.id[:8]}, ours is {self.number}"
-        if promised.number < self.number:
+        if not self.record.promise.allows(promised.number, promised.id):
             return  # the answer to an earlier challenge of ours; the one to the last is on its way
         if self.phase is Phase.OPEN:
             if self.record.newborn:

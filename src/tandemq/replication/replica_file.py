@@ -28,6 +28,9 @@ class _Content(msgspec.Struct):
     confirmed: int
     reigning: bool
     newborn: bool = False
+    before_number: int | None = None
+    before_id: str = ""
+    campaigned: int = 0
 
 
 class _Sealed(msgspec.Struct):
@@ -59,6 +62,8 @@ def load(disk: Disk, root: Path) -> ReplicaRecord | None:
         confirmed=content.confirmed,
         reigning=content.reigning,
         newborn=content.newborn,
+        before=None if content.before_number is None else Promise(content.before_number, content.before_id),
+        campaigned=content.campaigned,
     )
 
 
@@ -74,6 +79,9 @@ def save(disk: Disk, root: Path, record: ReplicaRecord) -> None:
         confirmed=record.confirmed,
         reigning=record.reigning,
         newborn=record.newborn,
+        before_number=None if record.before is None else record.before.number,
+        before_id="" if record.before is None else record.before.id,
+        campaigned=record.campaigned,
     )
     text = msgspec.json.encode(content)
     disk.replace_file(root / FILE_NAME, msgspec.json.encode(_Sealed(msgspec.Raw(text), crc32(text))))

@@ -116,7 +116,7 @@ class SlaveState(FrameInProgress):
         self, *, record: ReplicaRecord, terms: SlaveTerms, log: LogEnds, new_id: Callable[[], str], now: float
     ) -> None:
         super().__init__()
-        self.record = record
+        self.record = record.withdrawn()
         self.terms = terms
         self.log = log
         self.phase = SlavePhase.IDLE
