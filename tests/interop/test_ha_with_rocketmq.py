@@ -1,0 +1,215 @@
+"""Half a pair of ours with half of RocketMQ's: they follow each other across kills, byte for byte."""
+
+import asyncio
+import subprocess
+from collections.abc import Awaitable, Callable
+from pathlib import Path
+
+import pytest
+from tests.peers.programs import JAVA_VERSIONS, ROCKETMQ, rocketmq_jars
+from tests.peers.servers import free_ports
+
+from tandemq.codec.command import Command
+from tandemq.codec.record import walk
+from tandemq.namesrv.config import NamesrvConfig
+from tandemq.namesrv.server import NameServer
+from tandemq.remoting.client import RemotingClient
+from tandemq.remoting.config import RemotingConfig
+from tandemq.testing.pair import HOST, QUEUES, SEGMENT, BrokerProcess, Load, LoadResult, RealPair
+
+pytestmark = [pytest.mark.peer, pytest.mark.slow, pytest.mark.timeout(600)]
+
+MAX_OFFSET, PULL = 30, 11
+SIZES = {"mappedFileSizeCommitLog": str(SEGMENT), "maxMessageSize": "65536"}
+
+
+class RealBroker:
+    """A broker of RocketMQ, as a process."""
+
+    def __init__(self, directory: Path, version: str, role: str, namesrv: str, **properties: str) -> None:
+        (self.port,) = free_ports(around=True)
+        self.address = f"{HOST}:{self.port}"
+        self.directory = directory
+        self._command = [*ROCKETMQ, "broker", "--version", version, "--dir", str(directory), "--role", role]
+        self._command += ["--port", str(self.port), "--id", "1" if role == "SLAVE" else "0", "--namesrv", namesrv]
+        self._command += ["--heap", "512m"]
+        slave_reads = {"slaveReadEnable": "true", "brokerFastFailureEnable": "false", "inSyncReplicas": "2"}
+        for key, value in {**SIZES, **slave_reads, **properties}.items():
+            self._command += ["--set", f"{key}={value}"]
+
+    async def start(self) -> None:
+        await asyncio.to_thread(subprocess.run, self._command, check=True, stdout=subprocess.DEVNULL)
+
+    async def stop(self, *, kill: bool = False) -> None:
+        command = [*ROCKETMQ, "down", "--dir", str(self.directory), *(["--kill"] if kill else [])]
+        await asyncio.to_thread(subprocess.run, command, check=False, stdout=subprocess.DEVNULL)
+
+    def log_bytes(self) -> bytes:
+        return b"".join(p.read_bytes() for p in sorted((self.directory / "store" / "commitlog").iterdir()))
+
+
+class Target:
+    """What a Load sends to."""
+
+    def __init__(self, address: str) -> None:
+        self.writer_address = address
+
+
+async def until(condition: Callable[[], Awaitable[bool]], what: str, seconds: float = 60.0) -> None:
+    deadline = asyncio.get_running_loop().time() + seconds
+    while not await condition():
+        assert asyncio.get_running_loop().time() < deadline, f"not within {seconds} s: {what}"
+        await asyncio.sleep(0.1)
+
+
+def end_of(log: bytes) -> int:
+    """Where the last whole record of a log that begins at 0 ends."""
+    end = 0
+    for base in range(0, len(log), SEGMENT):
+        for position, size, _ in walk(log, base, min(base + SEGMENT, len(log))):
+            end = position + size
+    return end
+
+
+async def same_logs(one: Callable[[], bytes], other: Callable[[], bytes]) -> None:
+    async def same() -> bool:
+        return one().rstrip(b"\0") == other().rstrip(b"\0")
+
+    await until(same, "the commit logs are the same bytes")
+    assert end_of(one()) > 3 * SEGMENT, "no segment was ever rolled"
+
+
+async def sent(address: str, count: int, ok: set[int]) -> LoadResult:
+    """At least `count` sends answered with one of these codes."""
+    load = Load(Target(address), 4, "")  # type: ignore[arg-type]
+    before = 0
+
+    async def enough() -> bool:
+        return sum(n for code, n in load.result.statuses.items() if code in ok) >= before + count
+
+    await until(enough, f"{count} sends to {address} answered with {ok}: {load.result.statuses}", 120)
+    return await load.stop()
+
+
+async def everything_readable(address: str, results: list[LoadResult]) -> None:
+    """A slave alone serves every acknowledged message."""
+    client = RemotingClient(RemotingConfig())
+    try:
+        for queue_id in range(QUEUES):
+            highest = max(
+                (a.queue_offset for r in results for a in r.acknowledged if a.queue_id == queue_id), default=-1
+            )
+
+            async def there(queue_id: int = queue_id, highest: int = highest) -> bool:
+                reply = await client.invoke(address, Command(MAX_OFFSET, {"topic": "T", "queueId": str(queue_id)}), 5)
+                return int(reply.ext["offset"]) > highest
+
+            await until(there, f"queue {queue_id} of {address} reaches {highest}")
+            fields = {
+                "consumerGroup": "g", "topic": "T", "queueId": str(queue_id), "queueOffset": str(max(highest, 0)),
+                "maxMsgNums": "32", "sysFlag": "4", "commitOffset": "0", "suspendTimeoutMillis": "0", "subVersion": "0",
+                "subscription": "*",
+            }  # fmt: skip
+            if highest >= 0:
+                reply = await client.invoke(address, Command(PULL, fields), 10)
+                assert reply.code == 0, (reply.code, reply.remark)
+                assert len(reply.body)
+    finally:
+        await client.close()
+
+
+class Group:
+    """A name server of ours, and whatever the story starts."""
+
+    def __init__(self) -> None:
+        self.namesrv = NameServer(NamesrvConfig(), RemotingConfig(listen_port=0, bind_address=HOST))
+
+    async def __aenter__(self) -> "Group":
+        self.address = f"{HOST}:{await self.namesrv.start()}"
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        await self.namesrv.stop()
+
+    def ours(self, directory: Path, role: str, **properties: str) -> BrokerProcess:
+        return BrokerProcess(
+            directory,
+            {
+                "brokerName": "broker-a",
+                "brokerId": "1" if role == "SLAVE" else "0",
+                "brokerRole": role,
+                "namesrvAddr": self.address,
+                "haHousekeepingInterval": "20000",
+                "haSendHeartbeatInterval": "5000",
+                **SIZES,
+                **properties,
+            },
+        )
+
+
+@pytest.mark.parametrize("version", JAVA_VERSIONS)
+def test_a_real_slave_follows_our_master_through_kills(version: str, tmp_path: Path) -> None:
+    rocketmq_jars(version)
+
+    async def story() -> None:
+        async with Group() as group:
+            master = group.ours(tmp_path / "master", "SYNC_MASTER")
+            real = RealBroker(tmp_path / "real", version, "SLAVE", group.address, haMasterAddress=master.ha_address)
+            try:
+                master.start()
+                await real.start()
+                results = [await sent(master.address, 2000, {0})]
+                await real.stop(kill=True)
+                results.append(await sent(master.address, 500, {11}))
+                await real.start()
+                results.append(await sent(master.address, 2000, {0}))
+                master.kill()
+                master.start()
+                results.append(await sent(master.address, 2000, {0}))
+                await same_logs(master.log_bytes, real.log_bytes)
+                for result in results:
+                    check_acknowledged(master, result)
+                master.kill()
+                await everything_readable(real.address, results)
+            finally:
+                master.kill()
+                await real.stop(kill=True)
+
+    asyncio.run(story())
+
+
+@pytest.mark.parametrize("version", JAVA_VERSIONS)
+def test_our_slave_follows_a_real_master_through_kills(version: str, tmp_path: Path) -> None:
+    rocketmq_jars(version)
+
+    async def story() -> None:
+        async with Group() as group:
+            real = RealBroker(tmp_path / "real", version, "SYNC_MASTER", group.address)
+            slave = group.ours(tmp_path / "slave", "SLAVE")
+            try:
+                await real.start()
+                slave.start()
+                results = [await sent(real.address, 2000, {0})]
+                slave.kill()
+                results.append(await sent(real.address, 300, {0, 11, 12}))
+                slave.start()
+                results.append(await sent(real.address, 2000, {0}))
+                await same_logs(slave.log_bytes, real.log_bytes)
+                await real.stop(kill=True)
+                await everything_readable(slave.address, results[:1])
+                await real.start()
+                results.append(await sent(real.address, 2000, {0}))
+                await same_logs(slave.log_bytes, real.log_bytes)
+                await real.stop(kill=True)
+                await everything_readable(slave.address, results)
+            finally:
+                slave.kill()
+                await real.stop(kill=True)
+
+    asyncio.run(story())
+
+
+def check_acknowledged(broker: BrokerProcess, result: LoadResult) -> None:
+    queues = RealPair.messages(broker)
+    for told in result.acknowledged:
+        assert queues[told.queue_id][told.queue_offset].startswith(told.body), told
