@@ -1,0 +1,103 @@
+"""The master dies in mid-stream, its slave is promoted: the query ends with every message exactly once."""
+
+import subprocess
+import sys
+import threading
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pytest
+from tests.peers import servers, wire
+
+from tandemq.errors import TandemError
+from tandemq.spark.encoder import checked_columns
+from tandemq.spark.options import SinkOptions, parse
+from tandemq.spark.sender import Sender
+from tandemq.spark.writer import TaskWriter
+
+pytestmark = [pytest.mark.spark, pytest.mark.slow, pytest.mark.timeout(900)]
+BATCHES, ROWS, KILL_AFTER = 60, 50, 20
+
+
+class Place:
+    def __init__(self, batch: int) -> None:
+        self.batch, self.partition, self.sink = batch, 0, "failover"
+
+
+class ProducerThread(threading.Thread):
+    """Writes numbered batches, each until it is acknowledged; two copies before the master dies, one after."""
+
+    def __init__(self, namesrv: str) -> None:
+        super().__init__(daemon=True)
+        self._namesrv = namesrv
+        self.done = 0
+        self.copies = "2"
+        self.problems: list[str] = []
+
+    def run(self) -> None:
+        pause = threading.Event()
+        for batch in range(BATCHES):
+            for _ in range(1200):
+                try:
+                    self._write(batch)
+                    break
+                except (TandemError, OSError) as error:
+                    self.problems.append(f"batch {batch}: {error}")
+                    pause.wait(0.1)
+            self.done = batch + 1
+
+    def _write(self, batch: int) -> None:
+        given = {"nameserver": self._namesrv, "topic": "t", "delivery": "exactly_once", "copies": self.copies}
+        options = parse(SinkOptions, {**given, "retries": "0", "requestTimeoutMs": "3000"})
+        rows = pa.RecordBatch.from_pydict({"body": [f"{batch * ROWS + n}".encode() for n in range(ROWS)]})
+        sender = Sender(options)
+        try:
+            TaskWriter(options, checked_columns(rows.schema, options), Place(batch), sender).write(rows)
+            sender.flush()
+        finally:
+            sender.close()
+
+
+def test_a_promoted_slave_carries_stream_and_sink_on(spark: Any, tmp_path: Path) -> None:
+    """Acknowledged on both nodes, then on the promoted one: nothing is missing, nothing is there twice."""
+    with servers.ours(tmp_path / "pair", {}, slave=True) as pair:
+        slave = f"127.0.0.1:{pair.daemons['slave'].port}"
+        wire.create_topic(pair.broker, "t", 2)
+        servers.await_route(pair, "t")
+        rows: list[int] = []
+        reader = spark.readStream.format("rocketmq").option("nameserver", pair.namesrv).option("subscribe", "t")
+        df = (
+            reader.option("startingOffsets", "earliest")
+            .option("retries", "60")
+            .load()
+            .selectExpr("cast(body as string)")
+        )
+        writer = df.writeStream.foreachBatch(lambda b, _: rows.extend(int(r[0]) for r in b.collect()))
+        query = (
+            writer.option("checkpointLocation", str(tmp_path / "c")).trigger(processingTime="200 milliseconds").start()
+        )
+        producer = ProducerThread(pair.namesrv)
+        producer.start()
+        try:
+            wait_for(lambda: producer.done >= KILL_AFTER and bool(rows), query, producer)
+            pair.daemons["broker"].kill()
+            promote = [sys.executable, "-m", "tandemq", "broker", "promote", slave, "--role", "ASYNC_MASTER", "--force"]
+            done = subprocess.run(promote, capture_output=True, text=True, timeout=120)
+            assert done.returncode == 0, done.stderr + pair.said()
+            producer.copies = "1"
+            wait_for(lambda: producer.done == BATCHES, query, producer)
+            wait_for(lambda: len(rows) >= BATCHES * ROWS, query, producer)
+            assert sorted(rows) == list(range(BATCHES * ROWS))
+        finally:
+            query.stop()
+
+
+def wait_for(condition: Any, query: Any, producer: ProducerThread, seconds: float = 240.0) -> None:
+    pause = threading.Event()
+    for _ in range(int(seconds * 10)):
+        if condition():
+            return
+        assert query.exception() is None, query.exception()
+        pause.wait(0.1)
+    raise AssertionError(f"not in time; {producer.done} batches written, last problems {producer.problems[-3:]}")
