@@ -1,7 +1,8 @@
 """`./run test [quick] [pytest arguments]`: the checks, then the tests, then one line that says what ran.
 
-The same command for a newcomer and for CI. The quick tests run first and under coverage; then what is marked slow, peer
-or spark. `quick` stops after the first part. With pytest arguments of your own (a file, `-k`), only those run.
+The same command for a newcomer and for CI. The quick tests run first, then what is marked slow, peer or spark; two
+files at a time, since most of them wait for something. `quick` stops after the first part; without it the first part
+runs under coverage. With pytest arguments of your own (a file, `-k`), only those run.
 """
 
 import subprocess
@@ -14,6 +15,7 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parent.parent
 BIN = Path(sys.executable).parent
 QUICK = "not slow and not peer and not spark"
+TWO_FILES_AT_A_TIME = ["-n", "2", "--dist", "loadfile"]
 
 CHECKS: dict[str, list[str]] = {
     "format": ["ruff", "format", "--check", "-q", "src", "tests", "bench"],
@@ -83,10 +85,12 @@ def main(arguments: list[str]) -> int:
     if own:
         fine = run_pytest(own, tally)
     else:
-        fine = run_pytest(["-m", QUICK], tally, coverage=True)
-        report_coverage()
-        if "quick" not in arguments:
-            fine = run_pytest(["-m", f"not ({QUICK})", "--durations=15"], tally) and fine
+        quick = "quick" in arguments
+        fine = run_pytest(["-m", QUICK, *TWO_FILES_AT_A_TIME], tally, coverage=not quick)
+        if not quick:
+            report_coverage()
+            rest = ["-m", f"not ({QUICK})", "--durations=15", *TWO_FILES_AT_A_TIME]
+            fine = run_pytest(rest, tally) and fine
     if failed_checks:
         print(f"checks failed: {', '.join(failed_checks)}")
     print("\n".join(tally.lines()), flush=True)
