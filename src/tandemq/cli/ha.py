@@ -93,6 +93,8 @@ async def _ask(admin: Admin, name: str, number: int, address: str) -> dict[str, 
         if reply.code == ResponseCode.SUCCESS:
             return {**base, **json.loads(bytes(reply.body))}
         reply = await session.remoting.invoke(address, session.command(RequestCode.GET_BROKER_HA_STATUS, {}), TIMEOUT)
+        if reply.code == ResponseCode.REQUEST_CODE_NOT_SUPPORTED:  # RocketMQ 4 has no such request
+            return {**base, "role": "slave" if number > 0 else "master", "phase": "RocketMQ 4", "replicas": []}
         reply.raise_for_code(ResponseCode.SUCCESS)
     except (RemotingError, ReplyError) as error:
         return {**base, "role": "?", "phase": "does not answer", "error": str(error), "replicas": []}
