@@ -61,7 +61,13 @@ def _placeholder(help_text: str) -> typer.Typer:
     return app
 
 
-app = typer.Typer(cls=LazyGroup, no_args_is_help=True, rich_markup_mode="rich", help="TandemQ: RocketMQ in tandem.")
+app = typer.Typer(
+    cls=LazyGroup,
+    no_args_is_help=True,
+    rich_markup_mode="rich",
+    pretty_exceptions_enable=False,  # a bug of ours in a daemon's log is read with grep
+    help="TandemQ: RocketMQ in tandem.",
+)
 
 
 def _version(wanted: bool) -> None:

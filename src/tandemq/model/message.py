@@ -52,7 +52,7 @@ MESSAGE_TYPE = "MSG_TYPE"
 DLQ_ORIGIN_TOPIC = "DLQ_ORIGIN_TOPIC"
 DLQ_ORIGIN_MESSAGE_ID = "DLQ_ORIGIN_MESSAGE_ID"
 ACK_COPIES = "__TQ_COPIES"
-"""Ours: required copies of this message: a number, `majority` or `all`; `:durable` behind it asks for copies on disk."""
+"""Ours: required copies of this message: a number, `majority` or `all`, with `:durable` for copies on disk."""
 
 NAME_VALUE_SEPARATOR = "\x01"
 PROPERTY_SEPARATOR = "\x02"
