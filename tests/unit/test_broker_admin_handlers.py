@@ -299,7 +299,7 @@ def test_what_other_brokers_ask() -> None:
         s.slave = True
         await s.reply(906, masterHaAddress="x:1", masterAddress="x:2")
         assert s.announced == [("x:1", "x:2")]
-        assert (await s.reply(906)).ext == {}
+        assert (await s.reply(906)).ext == {"ours": "1"}
         assert (await s.reply(908, masterFlushOffset="9")).code == 0
 
     run(story)

@@ -130,6 +130,10 @@ class Broker:
     def is_master(self) -> bool:
         return self.role is not BrokerRole.SLAVE
 
+    @property
+    def is_started(self) -> bool:
+        return self._is_started
+
     # start ----------------------------------------------------------------------------------------------------------
 
     async def start(self) -> int:
@@ -391,13 +395,19 @@ class Broker:
         if role is BrokerRole.SLAVE:
             await self.forbid_writes(SLAVE_REFUSAL)
         await self.registration.stop()
+        self.assume_role(role, broker_id)
+        self.pulls.release_all()
+        self.registration.start()
+        log.info("role changed to %s, id %d", role.value, broker_id)
+
+    def assume_role(self, role: BrokerRole, broker_id: int) -> None:
+        """The role of now, whatever the configuration says, while nobody has been told another one."""
         self.live.broker = dataclasses.replace(self.live.broker, role=role, broker_id=broker_id)
         self.role = self.pulls.role = role
         self.writer.level = self.live.replication.default_level(role is BrokerRole.SYNC_MASTER)
-        self.pulls.release_all()
         self.registration.identity = self._identity()
-        self.registration.start()
-        log.info("role changed to %s, id %d", role.value, broker_id)
+        if role is BrokerRole.SLAVE:
+            self.writer.refusal = WriteRefused(SLAVE_REFUSAL)
 
     def _start_master_services(self) -> None:
         """What only the writer of the group does: deliver delayed messages, settle transactions."""

@@ -2,30 +2,36 @@
 
 slave  ──promote──▶  master: asks those who may hold more, opens, announces itself to the group
 master ──demote / a higher epoch──▶  slave: writes refused at once, then it follows whoever reigns
+
+A master's role in the conf file is a wish: before it opens, and with every registration from then on, it looks around
+(lookout.py) whether somebody else reigns, and reign.py decides.
 """
 
 import asyncio
 import dataclasses
 import logging
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, Any
 
 import msgspec
 
 from tandemq.broker.config import BrokerRole
 from tandemq.broker.handlers.peers import HaFacts
+from tandemq.broker.lookout import SLAVE, Lookout, seen_of
 from tandemq.broker.pair_tables import BrokerTables
+from tandemq.broker.peer_book import PeerBook
 from tandemq.broker.registration import Registered
+from tandemq.broker.reign import Own, Step, Verdict, View, decide
 from tandemq.broker.writer import WriteRefused
-from tandemq.codec import bodies
-from tandemq.codec.codes import RequestCode, ResponseCode
+from tandemq.codec.codes import ResponseCode
 from tandemq.codec.command import Command, encode_response
+from tandemq.codec.ha import Reason
 from tandemq.errors import CodecError, RemotingError, ReplicationError, ReplyError
 from tandemq.remoting.connection import Connection
 from tandemq.remoting.dispatch import Handler
 from tandemq.replication.metadata import MetadataFollower, MetadataServer, PairCode, ask_ha_info
 from tandemq.replication.node import NodeCallbacks, ReplicaNode
-from tandemq.replication.slave import MasterPlace
+from tandemq.replication.slave import MasterPlace, NotFollowable
 from tandemq.replication.slave_state import SlaveState
 from tandemq.replication.status import HaStatus
 from tandemq.store.config import FlushDiskType
@@ -40,6 +46,13 @@ DRAIN_SECONDS = 10.0
 ASK_SECONDS = 3.0
 OPEN_SECONDS = 3.0
 """A promotion is answered when it is done, or after this long with what it waits for."""
+LOOK_SECONDS = 1.0
+"""For every answer before a start; FRESH_SECONDS when nobody is on record, so that a lone broker starts at once."""
+FRESH_SECONDS = 0.4
+LOOK_PAUSE = 0.25
+LOOK_AGAIN_SECONDS = 5.0
+"""An open master looks around with a registration, not more often than this."""
+PEERS_FILE = "peers.json"
 DISCOVERY_FAILURES_MAX = 3
 """Unanswered questions over the remoting port before a slave speaks classic to the HA port it was given."""
 
@@ -62,6 +75,13 @@ class Pair:
         self._slave_id = broker.live.broker.broker_id
         """The id to take as a slave; 0 when it has to be found."""
         self._changing = asyncio.Lock()
+        self._waits: Verdict | None = None
+        """Set while this node has a master's role but waits for word from its group before it plays it."""
+        self._may_go_on = asyncio.Event()
+        """The operator lets it go on without that word."""
+        self._successor = ""
+        """Who reigns instead of us, when we were told."""
+        self._looked_at = float("-inf")
 
     # --- life -------------------------------------------------------------------------------------------------------
 
@@ -75,7 +95,13 @@ class Pair:
             config,
             broker.acks,
             broker.clock,
-            NodeCallbacks(opened=self._opened, closed=self._closed, readable=self._readable, following=self._following),
+            NodeCallbacks(
+                opened=self._opened,
+                closed=self._closed,
+                readable=self._readable,
+                following=self._following,
+                recorded=self._recorded,
+            ),
             group=f"{self._live.broker.cluster_name}/{self._live.broker.broker_name}",
             address=broker.address,
             sync_flush=self._live.store.flush_disk_type is FlushDiskType.SYNC_FLUSH,
@@ -87,8 +113,11 @@ class Pair:
         broker.writer.on_turn = self.node.appended
         broker.offsets.on_change = self._server.changed
         broker.delay_schedule.on_change = self._server.changed
+        self._book = PeerBook(self.node.disk, broker.root / PEERS_FILE)
+        self._book.note(self.node.member_addresses())
+        self._lookout = Lookout(broker.client, self._live, self.node.group, broker.address, self._book)
         if broker.is_master:
-            await self._be_master()
+            await self._begin_as_master()
         else:
             await self._be_slave()
         self._starting = False
@@ -127,6 +156,123 @@ class Pair:
         await self.node.be_slave(self._find_master)
         self._follower.start()
 
+    # --- who reigns -------------------------------------------------------------------------------------------------
+
+    async def _begin_as_master(self) -> None:
+        """Configured to be master: is it, or does somebody else reign meanwhile?"""
+        broker = self._broker
+        view = await self._lookout.look(LOOK_SECONDS if self._book.addresses else FRESH_SECONDS)
+        verdict = self._decide(view)
+        if verdict.step is Step.FOLLOW:
+            self._say_follows(verdict)
+            broker.assume_role(BrokerRole.SLAVE, self._slave_id or await self._free_id())
+            await self._be_slave()
+        elif verdict.step is Step.WAIT:
+            self._wait_for_word(verdict)
+            broker.registration.is_held = True
+            broker.offsets.journal = {}
+            self._spawn(self._until_word(), "word from the group")
+        else:
+            await self._be_master()
+
+    def _decide(self, view: View, *, waited: bool = False) -> Verdict:
+        record = self.node.record
+        last = record.history.last
+        own = Own(
+            address=self._broker.address,
+            is_open=self.node.is_open,
+            reign=(last.number, last.id) if last is not None else (0, ""),
+            claim=(record.promise.number, record.promise.id),
+        )
+        allowed = self._live.replication.open_without_replicas or self._may_go_on.is_set()
+        return decide(own, view, waited=waited, allowed=allowed)
+
+    def _say_follows(self, verdict: Verdict) -> None:
+        log.warning(
+            "configured as %s, but %s: this broker starts as a SLAVE and follows it. To make it master again use "
+            "`tandemq broker promote`",
+            self._broker.role.value,
+            verdict.why,
+        )
+        self.node.count("starts-as-slave")
+        self._registered_master = verdict.address
+
+    def _wait_for_word(self, verdict: Verdict) -> None:
+        wait = self._live.replication.rejoin_wait_ms / 1000
+        text = f"{verdict.why}; one of them may be the master now"
+        if self._waits is None:
+            log.warning(
+                "%s. This broker serves readers, takes no messages, and looks again and again, for %g s if there is no "
+                "name server to ask; `tandemq broker promote --force` lets it go on at once",
+                text,
+                wait,
+            )
+        self._waits = verdict
+        self._broker.writer.refusal = WriteRefused(f"this master takes no messages yet: {text}")
+
+    async def _until_word(self) -> None:
+        """Looks again and again until it is clear who reigns, then plays the role that is left."""
+        broker, clock = self._broker, self._broker.clock
+        give_up_at = clock.monotonic() + self._live.replication.rejoin_wait_ms / 1000
+        while True:
+            try:
+                async with asyncio.timeout(LOOK_PAUSE):
+                    await self._may_go_on.wait()
+            except TimeoutError:
+                pass
+            if not broker.is_started:
+                continue
+            view = await self._lookout.look(LOOK_SECONDS)
+            waited = clock.monotonic() >= give_up_at
+            verdict = self._decide(view, waited=waited)
+            if verdict.step is Step.WAIT:
+                self._wait_for_word(verdict)
+                continue
+            break
+        async with self._changing:
+            self._waits = None
+            broker.registration.is_held = False
+            if verdict.step is Step.FOLLOW:
+                self._say_follows(verdict)
+                await broker.change_role(BrokerRole.SLAVE, self._slave_id or await self._free_id())
+                await self._be_slave()
+                return
+            if view.silent:
+                log.warning("goes on without word from %s", ", ".join(view.silent))
+            await self._be_master()
+            if self._may_go_on.is_set() and self.node.master is not None and not self.node.is_open:
+                self.node.master.allow()
+            broker.registration.start()
+
+    def _look_soon(self) -> None:
+        """A master looks around: partitions heal, and conf files lie."""
+        now = self._broker.clock.monotonic()
+        if self._waits is None and not self._starting and now - self._looked_at >= LOOK_AGAIN_SECONDS:
+            self._looked_at = now
+            self._spawn(self._look_around(), "look around")
+
+    async def _look_around(self) -> None:
+        view = await self._lookout.look(LOOK_SECONDS)
+        async with self._changing:
+            if self._broker.is_master:
+                await self._obey(self._decide(view, waited=True))
+
+    async def _obey(self, verdict: Verdict) -> None:
+        """What a playing master does about another one."""
+        if self.node.master is None:
+            return
+        if verdict.step is Step.FOLLOW:
+            self._successor = verdict.address
+            self.node.master.order(0, verdict.why)
+        elif verdict.step is Step.TELL:
+            log.warning("two masters: %s; it is told to step down", verdict.why)
+            self.node.count("met-an-outdated-master")
+            await self._announce_to([verdict.address])
+            self._broker.registration.announce()
+
+    def _recorded(self) -> None:
+        self._book.note(self.node.member_addresses())
+
     def _spawn(self, work: Any, name: str) -> None:
         task = asyncio.get_running_loop().create_task(work, name=name)
         self._tasks.add(task)
@@ -139,6 +285,7 @@ class Pair:
             self._broker.writer.refusal = None  # the broker starts its services itself when it is up
         else:
             self._broker.allow_writes()
+            self._spawn(self._announce(), "announce")
 
     def _closed(self, reason: str, deposed: bool) -> None:
         text = f"this broker is no longer the master: {reason}"
@@ -152,6 +299,8 @@ class Pair:
         self._broker.writer.schedule_dispatch()
 
     def _following(self) -> None:
+        if self._is_ours:
+            self._book.note([self._master_address()])
         self._follower.look_again()
 
     def changed(self) -> None:
@@ -163,6 +312,7 @@ class Pair:
     def registered(self, registered: Registered) -> None:
         """A name server's answer names the master of our group, if it knows one."""
         if self._broker.is_master:
+            self._look_soon()
             return
         if registered.master_address != self._broker.address:
             changed = registered.master_address and registered.master_address != self._registered_master
@@ -212,11 +362,37 @@ class Pair:
                 return MasterPlace(ha_address, False)
             raise OSError(f"broker port {address} does not answer ({error})") from error
         self._unanswered = 0
+        if info.get("tandemqRole") == SLAVE:
+            await self._master_is_a_slave(address, info.get("tandemqFollows", ""))
         self._is_ours = info.get("tandemqHa") == "1"
         if self._is_ours:
-            return MasterPlace(announced or configured or info.get("masterHaAddress", ""), True)
+            told = info.get("masterHaAddress", "")
+            if configured and configured != told and await self._is_slaves(configured):
+                configured = told  # an order of things before a promotion
+            return MasterPlace(announced or configured or told, True)
         ha_address = ha_address or info.get("masterHaAddress", "")
         return MasterPlace(ha_address, False) if ha_address else None
+
+    async def _master_is_a_slave(self, address: str, follows: str) -> None:
+        """Whom we took for the master is one no more: NotFollowable, and another place to look next time."""
+        self._announced = None
+        self._registered_master = follows if follows != self._broker.address else ""
+        self._registered_ha = ""
+        if not self._registered_master:
+            await self._look_up_master()
+        where = f", which follows {follows}" if follows else ""
+        raise NotFollowable(Reason.NOT_MASTER, f"the broker at {address} is a slave itself{where}")
+
+    async def _is_slaves(self, ha_address: str) -> bool:
+        """Whether the broker beside a configured HA address says that it is a slave."""
+        host, _, port = ha_address.rpartition(":")
+        if not host or not port.isdecimal():
+            return False
+        try:
+            info = await ask_ha_info(self._broker.client, f"{host}:{int(port) - 1}", LOOK_SECONDS)
+        except (RemotingError, CodecError):
+            return False
+        return info.get("tandemqRole") == SLAVE
 
     async def _look_up_master(self) -> str:
         """Who the name servers say is master of our group now; registrations bring it only every half minute."""
@@ -236,29 +412,22 @@ class Pair:
             if self._broker.is_master:
                 slave_id = self._slave_id or await self._free_id()
                 self._announced = None
-                self._registered_master = self._registered_ha = ""
+                self._registered_master, self._registered_ha = self._successor, ""
+                self._successor = ""
                 await self._broker.change_role(BrokerRole.SLAVE, slave_id)
                 await self._be_slave()
 
     async def _free_id(self) -> int:
-        """The smallest slave id nobody in the group has, as far as a name server knows."""
-        taken = set((await self._group_addresses()).keys())
+        """The smallest slave id nobody in the group has, as far as name servers know."""
+        taken = (await self._group_addresses()).keys()
         return next(number for number in range(1, 1024) if number not in taken)
 
     async def _group_addresses(self) -> dict[int, str]:
-        """Broker id -> address of our group, from the first name server that answers."""
-        name = self._live.broker.broker_name
-        for server in self._live.broker.namesrv_addresses:
-            try:
-                reply = await self._broker.client.invoke(
-                    server, Command(RequestCode.GET_BROKER_CLUSTER_INFO), ASK_SECONDS
-                )
-                groups, _ = bodies.cluster_info_of(bodies.load_object(reply.body, "clusterInfo"))
-            except (RemotingError, CodecError):
-                continue
-            group = groups.get(name)
-            return dict(group.addresses) if group is not None else {}
-        return {}
+        """Broker id -> address of our group, as the name servers tell."""
+        found: dict[int, str] = {}
+        for table in reversed(await self._lookout.tables(ASK_SECONDS)):
+            found.update(table)
+        return found
 
     async def promote(self, role: BrokerRole, *, force: bool) -> str:
         """Makes this slave the master; what was done, in words.  ReplicationError if it should not be."""
@@ -298,6 +467,11 @@ class Pair:
     def _allow_open(self, force: bool) -> str:
         if self.node.is_open:
             return f"{self._broker.address} already is the master"
+        if self._waits is not None:
+            if not force:
+                raise ReplicationError(f"this master waits: {self._waits.why}; use --force to go on without that")
+            self._may_go_on.set()
+            return f"{self._broker.address} goes on unless a master of its group answers"
         if not force or self.node.master is None:
             waits = ", ".join(self.node.status().waiting_for)
             raise ReplicationError(f"this master waits for {waits}; start them, or use --force to go on without them")
@@ -340,17 +514,20 @@ class Pair:
 
     async def _announce(self) -> None:
         """Tells the group's other brokers who is master now, instead of waiting for their next registration."""
-        own = self._broker.address
-        info = {
-            "masterHaAddress": self.ha_facts().ha_address,
-            "masterAddress": own,
-            "tandemqEpoch": str(self.node.record.promise.number),
-        }
-        for address in set((await self._group_addresses()).values()) - {own}:
+        known = (*(await self._group_addresses()).values(), *self._book.addresses)
+        await self._announce_to(set(known) - {self._broker.address})
+
+    async def _announce_to(self, addresses: Iterable[str]) -> None:
+        facts = self.ha_facts()
+        info = {**facts.extra, "masterHaAddress": facts.ha_address, "masterAddress": self._broker.address}
+
+        async def tell(address: str) -> None:
             try:
                 await self._broker.client.invoke(address, Command(PairCode.ANNOUNCE, dict(info)), ASK_SECONDS)
             except (RemotingError, CodecError) as error:
                 log.info("%s was not told that this broker is the master: %s", address, error)
+
+        await asyncio.gather(*(tell(address) for address in addresses))
 
     # --- requests ---------------------------------------------------------------------------------------------------
 
@@ -372,11 +549,15 @@ class Pair:
         text = await self.demote(int(command.ext.get("brokerId", "0")))
         return encode_response(command.opaque, ResponseCode.SUCCESS, text)
 
-    def _on_announce(self, connection: Connection, command: Command) -> bytes:
-        address, epoch = command.ext.get("masterAddress", ""), int(command.ext.get("tandemqEpoch", "0"))
+    async def _on_announce(self, connection: Connection, command: Command) -> bytes:
+        if command.ext.get("tandemqGroup", self.node.group) != self.node.group:
+            return encode_response(command.opaque, ResponseCode.SUCCESS, "another group")
+        address = command.ext.get("masterAddress", "")
+        self._book.note([address])
         if self._broker.is_master:
-            if self.node.master is not None and epoch > self.node.record.promise.number:
-                self.node.master.order(epoch, f"{address} reigns in epoch {epoch}")
+            verdict = self._decide(View(seen=[seen_of(address, command.ext)]), waited=True)
+            if verdict.step is Step.FOLLOW:
+                await self._obey(verdict)
         else:
             self.master_announced(command.ext.get("masterHaAddress", ""), address)
         return encode_response(command.opaque, ResponseCode.SUCCESS)
@@ -395,6 +576,8 @@ class Pair:
         found["brokerId"] = broker.broker_id
         found["address"] = self._broker.address
         found["brokerRole"] = self._broker.role.value
+        if self._waits is not None:
+            found["role"], found["phase"] = "master", "waiting for word from its group"
         refusal = self._broker.writer.refusal
         found["writable"] = refusal is None
         found["refusal"] = "" if refusal is None else refusal.remark
@@ -409,8 +592,28 @@ class Pair:
         return HaFacts(
             ha_address=f"{ip}:{self.node.ha_port or broker.ha_port}",
             master_flush_offset=broker.store.flushed,
-            extra={"tandemqHa": "1", "tandemqEpoch": str(self.node.record.promise.number)},
+            extra=self._master_facts() if broker.is_master else self._slave_facts(),
         )
+
+    def _master_facts(self) -> dict[str, str]:
+        promise = self.node.record.promise
+        return {
+            "tandemqHa": "1",
+            "tandemqGroup": self.node.group,
+            "tandemqPhase": self.node.phase,
+            "tandemqEpoch": str(promise.number),
+            "tandemqEpochId": promise.id,
+        }
+
+    def _slave_facts(self) -> dict[str, str]:
+        last = self.node.record.history.last
+        return {
+            "tandemqRole": SLAVE,
+            "tandemqGroup": self.node.group,
+            "tandemqEpoch": str(last.number if last is not None else 0),
+            "tandemqEpochId": last.id if last is not None else "",
+            "tandemqFollows": self._master_address() if self.node.is_following else "",
+        }
 
     def ha_status(self) -> Mapping[str, Any]:
         """GET_BROKER_HA_STATUS in upstream's shape."""

@@ -97,6 +97,8 @@ class Registration:
         self._on_registered = on_registered
         self._servers = [_Server(address) for address in live.broker.namesrv_addresses]
         self._tasks: list[asyncio.Task[None]] = []
+        self.is_held = False
+        """Nothing is told before the broker knows what it is in its group; `start` is then called again."""
 
     @property
     def registered_with(self) -> list[str]:
@@ -104,6 +106,8 @@ class Registration:
         return [server.address for server in self._servers if server.is_registered]
 
     def start(self) -> None:
+        if self.is_held or self._tasks:
+            return
         loop = asyncio.get_running_loop()
         for server in self._servers:
             server.needs_all = True

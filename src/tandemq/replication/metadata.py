@@ -222,12 +222,12 @@ class MetadataFollower:
             self._tables.delivered(mine)
 
 
-async def ask_ha_info(client: RemotingClient, address: str) -> Mapping[str, str]:
+async def ask_ha_info(client: RemotingClient, address: str, timeout: float = REQUEST_TIMEOUT) -> Mapping[str, str]:
     """EXCHANGE_BROKER_HA_INFO: where the master's HA port is, and whether it is one of ours (`tandemqHa`).
 
     A RocketMQ 4 master does not know the request and says so: no fields then.  RemotingError if nobody answers.
     """
-    reply = await client.invoke(address, Command(RequestCode.EXCHANGE_BROKER_HA_INFO), REQUEST_TIMEOUT)
+    reply = await client.invoke(address, Command(RequestCode.EXCHANGE_BROKER_HA_INFO), timeout)
     return reply.ext if reply.code == ResponseCode.SUCCESS else {}
 
 

@@ -16,7 +16,7 @@ from tandemq.errors import ReplicationError
 from tandemq.replication import replica_file
 from tandemq.replication.acks import AckLevel, AckQueue
 from tandemq.replication.config import ReplicationConfig
-from tandemq.replication.epochs import ReplicaRecord, new_identity
+from tandemq.replication.epochs import ReplicaRecord, new_identity, place_of
 from tandemq.replication.hands import StoreHands
 from tandemq.replication.master import MasterShell
 from tandemq.replication.master_state import MasterState, MasterTerms, Phase, must_ask
@@ -24,7 +24,7 @@ from tandemq.replication.session import Session
 from tandemq.replication.slave import Find, SlaveShell
 from tandemq.replication.slave_state import ClassicSlaveState, SlavePhase, SlaveState, SlaveTerms
 from tandemq.replication.status import HaStatus, ReplicaStatus
-from tandemq.store.disk import FileDisk
+from tandemq.store.disk import Disk, FileDisk
 from tandemq.store.message_store import MessageStore
 
 
@@ -40,6 +40,8 @@ class NodeCallbacks:
     """More may be dispatched."""
     following: Callable[[], None] = lambda: None
     """A slave has a session with its master."""
+    recorded: Callable[[], None] = lambda: None
+    """The replica record changed: perhaps the group's members."""
 
 
 class ReplicaNode:
@@ -130,7 +132,7 @@ class ReplicaNode:
             on_closed=self._callbacks.closed,
             on_readable=self._callbacks.readable,
             on_saved=self._saved,
-            on_event=self._count,
+            on_event=self.count,
         )
         self.ha_port = await self.master.start(host, port)
 
@@ -145,7 +147,7 @@ class ReplicaNode:
             reconnect_max=self.config.reconnect_ms_max / 1000,
             on_readable=self._callbacks.readable,
             on_saved=self._saved,
-            on_event=self._count,
+            on_event=self.count,
             on_following=self._callbacks.following,
         )
         self._store.set_confirmed(min(self.record.confirmed, self._store.appended))
@@ -187,9 +189,31 @@ class ReplicaNode:
 
     def _saved(self, record: ReplicaRecord) -> None:
         self.record = record
+        self._callbacks.recorded()
 
-    def _count(self, event: str) -> None:
+    @property
+    def disk(self) -> Disk:
+        return self._disk
+
+    @property
+    def group(self) -> str:
+        return self._group
+
+    def member_addresses(self) -> list[str]:
+        """Where the group's other brokers were when they were last seen, as far as replication knows."""
+        places = [place_of(replica) for replica in self.record.members]
+        if self.master is not None:
+            places += [session.address for session in self.master.state.sessions.values() if not session.classic]
+        return [place for place in places if ":" in place and place != self._address]
+
+    def count(self, event: str) -> None:
+        """Something worth a number happened."""
         self.events[event] += 1
+
+    @property
+    def phase(self) -> str:
+        """A master's phase; empty for others."""
+        return self.master.state.phase.value if self.master is not None else ""
 
     @property
     def is_open(self) -> bool:

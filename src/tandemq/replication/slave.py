@@ -12,7 +12,7 @@ from dataclasses import dataclass
 
 from tandemq.clock import Clock
 from tandemq.codec.ha import Reason
-from tandemq.errors import ConfigError, DiskFull, StoreError
+from tandemq.errors import ConfigError, DiskFull, ReplicationError, StoreError
 from tandemq.replication.decisions import Close, Commit, Confirm, Decision, FlushSoon, Note, Save, Send
 from tandemq.replication.epochs import ReplicaRecord
 from tandemq.replication.hands import StoreHands
@@ -46,7 +46,16 @@ class MasterPlace:
     extended: bool
 
 
+class NotFollowable(ReplicationError):
+    """There is no master to connect to, and it is known why."""
+
+    def __init__(self, reason: Reason, text: str) -> None:
+        super().__init__(text)
+        self.reason = reason
+
+
 Find = Callable[[], Awaitable[MasterPlace | None]]
+"""None: nobody is known; NotFollowable or OSError says more."""
 
 
 class SlaveShell:
@@ -128,6 +137,8 @@ class SlaveShell:
                 await self._follow()
             except OSError as error:
                 self._note_trouble(Reason.UNREACHABLE, f"{self._where()}: {error.strerror or error or 'timed out'}")
+            except NotFollowable as error:
+                self._note_trouble(error.reason, str(error))
             except DiskFull as error:
                 self._note_trouble(Reason.DISK_FULL, str(error))
                 pause = max(pause, DISK_FULL_PAUSE)

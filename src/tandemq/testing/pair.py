@@ -84,6 +84,15 @@ class BrokerProcess:
             self.process.wait()
             self.process = None
 
+    def pause(self) -> None:
+        """SIGSTOP: it neither answers nor notices."""
+        if self.process is not None:
+            self.process.send_signal(signal.SIGSTOP)
+
+    def resume(self) -> None:
+        if self.process is not None:
+            self.process.send_signal(signal.SIGCONT)
+
     def stop(self) -> None:
         """SIGTERM, and wait."""
         if self.process is not None:
@@ -227,9 +236,7 @@ class RealPair:
         found: dict[str, Any] = msgspec.json.decode(bytes(reply.body)) if reply.body else {}
         return found
 
-    async def in_sync(
-        self, master: BrokerProcess | None = None, seconds: float = 40.0, *, quiet: bool = True
-    ) -> None:
+    async def in_sync(self, master: BrokerProcess | None = None, seconds: float = 40.0, *, quiet: bool = True) -> None:
         """Until every running slave of `master` is in sync; `quiet`, without load, until it has everything too."""
         master = master or self.master
         wanted = sum(broker.is_running for broker in self.brokers) - 1
@@ -245,6 +252,11 @@ class RealPair:
                 assert broker.process is None or broker.is_running, f"a broker died: {broker.log.read_text()[-3000:]}"
             await asyncio.sleep(0.05)
         raise AssertionError(f"not in sync within {seconds} s: {status}\n{self._logs()}")
+
+    def master_in_route(self) -> str:
+        """Whom the name server shows as master of the group; empty for nobody."""
+        groups = {group.name: group for group in self._namesrv.routes.groups()}
+        return groups["broker-a"].addresses.get(0, "") if "broker-a" in groups else ""
 
     def _logs(self) -> str:
         return "\n".join(f"--- {b.address}\n{b.log.read_text()[-3000:]}" for b in self.brokers if b.log.exists())

@@ -102,9 +102,9 @@ class PeerHandlers:
             if self._is_slave():
                 self._master_announced(announced, command.ext.get("masterAddress", ""))
             return encode_response(command.opaque, ResponseCode.SUCCESS)
-        if self._is_slave():
-            return encode_response(command.opaque, ResponseCode.SUCCESS)
         facts = self._ha_facts()
+        if self._is_slave():
+            return encode_response(command.opaque, ResponseCode.SUCCESS, None, dict(facts.extra))
         ext = {
             **facts.extra,
             "masterAddress": self._address,

@@ -1,0 +1,88 @@
+"""Asks around who is in the group and what each one is: the facts for reign.py.
+
+Every name server and every remembered address is asked, all at once, under one short deadline: a dead one delays
+nobody for longer than that.
+"""
+
+import asyncio
+from collections.abc import Iterable, Mapping
+
+from tandemq.broker.live_config import LiveConfig
+from tandemq.broker.peer_book import PeerBook
+from tandemq.broker.reign import Claim, Seen, View
+from tandemq.codec import bodies
+from tandemq.codec.codes import RequestCode
+from tandemq.codec.command import Command
+from tandemq.errors import CodecError, RemotingError
+from tandemq.remoting.client import RemotingClient
+from tandemq.replication.metadata import ask_ha_info
+
+OPEN = "open"
+SLAVE = "slave"
+
+
+class Lookout:
+    def __init__(self, client: RemotingClient, live: LiveConfig, group: str, address: str, book: PeerBook) -> None:
+        self._client = client
+        self._live = live
+        self._group = group
+        self._address = address
+        self._book = book
+
+    async def look(self, seconds: float) -> View:
+        """At most `seconds` for the name servers and as much again for the members they and our book name."""
+        tables = await self.tables(seconds)
+        holders = [table[0] for table in tables if table.get(0, self._address) != self._address]
+        named = [address for table in tables for address in table.values()]
+        seen = await self._ask_all((*named, *self._book.addresses), (), seconds)
+        # A slave may follow a master that neither a name server nor our book names.
+        seen += await self._ask_all((one.follows for one in seen), [one.address for one in seen], seconds)
+        self._book.note(one.address for one in seen if one.is_master or one.claim[0] or one.address in named)
+        return View(seen=seen, holder=holders[0] if holders else "", servers_answered=bool(tables))
+
+    async def tables(self, seconds: float) -> list[dict[int, str]]:
+        """Broker id -> address of our group, from every name server that answers."""
+        servers = self._live.broker.namesrv_addresses
+        found = await asyncio.gather(*(self._table(server, seconds) for server in servers))
+        return [table for table in found if table is not None]
+
+    async def _table(self, server: str, seconds: float) -> dict[int, str] | None:
+        try:
+            reply = await self._client.invoke(server, Command(RequestCode.GET_BROKER_CLUSTER_INFO), seconds)
+            groups, _ = bodies.cluster_info_of(bodies.load_object(reply.body, "clusterInfo"))
+        except (RemotingError, CodecError):
+            return None
+        group = groups.get(self._live.broker.broker_name)
+        return dict(group.addresses) if group is not None else {}
+
+    async def _ask_all(self, addresses: Iterable[str], known: Iterable[str], seconds: float) -> list[Seen]:
+        others = set(addresses) - {"", self._address, *known}
+        found = await asyncio.gather(*(self._ask(address, seconds) for address in sorted(others)))
+        return [one for one in found if one is not None]
+
+    async def _ask(self, address: str, seconds: float) -> Seen | None:
+        """None: somebody else's broker has that address now."""
+        try:
+            info = await ask_ha_info(self._client, address, seconds)
+        except (RemotingError, CodecError):
+            return Seen(address=address, answered=False)
+        if info.get("tandemqGroup", self._group) != self._group:
+            self._book.drop(address)
+            return None
+        return seen_of(address, info)
+
+
+def seen_of(address: str, info: Mapping[str, str]) -> Seen:
+    """What a member's answer or announcement says; RocketMQ's has none of our fields."""
+    return Seen(
+        address=address,
+        is_master=info.get("tandemqHa") == "1",
+        is_open=info.get("tandemqPhase") == OPEN,
+        claim=claim_of(info),
+        follows=info.get("tandemqFollows", ""),
+    )
+
+
+def claim_of(info: Mapping[str, str]) -> Claim:
+    number = info.get("tandemqEpoch", "0")
+    return (int(number) if number.isdecimal() else 0, info.get("tandemqEpochId", ""))

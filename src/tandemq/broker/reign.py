@@ -1,0 +1,134 @@
+"""Who may write: what a broker that was configured or promoted to be master does about the others of its group.  Pure.
+
+A conf file says what a node was meant to be when it was written; who reigns is what the group says now.  So before a
+master opens, and from then on with every registration, it asks every member it can find, and this module decides from
+the answers.  Facts in, verdict out; asking is pair.py's work.
+
+    not open    another is open, at least as new as our last reign    follow it
+                a slave follows a newer reign than ours                follow too: its master lives, though not for us
+                another asks to open, with a newer claim               follow it
+                a name server names another as id 0, which is silent   wait, until it speaks or is forgotten
+                no name server, and members on record are silent       wait, at most haRejoinWait
+                else                                                   reign
+    open        another is open, or followed, in a newer epoch         step down
+                another is open in an older one                        tell it
+                else                                                   reign
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from enum import Enum
+
+Claim = tuple[int, str]
+"""Number and id of an epoch: ordered, see Promise.allows."""
+NO_CLAIM: Claim = (0, "")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Seen:
+    """Another member of the group, and what it said; an address that did not answer says nothing."""
+
+    address: str
+    answered: bool = True
+    is_master: bool = False
+    """It is one of ours in a master's role."""
+    is_open: bool = False
+    claim: Claim = NO_CLAIM
+    """A master's epoch, open or asked for; of a slave the reign it follows."""
+    follows: str = ""
+    """A slave's master, while it has a session with it."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Own:
+    """This node."""
+
+    address: str
+    is_open: bool = False
+    reign: Claim = NO_CLAIM
+    """The last epoch that opened, as far as this node's log knows."""
+    claim: Claim = NO_CLAIM
+    """The epoch it reigns in, or last promised or asked for."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class View:
+    """One look around."""
+
+    seen: Sequence[Seen] = ()
+    holder: str = ""
+    """Who holds id 0 according to the name servers, if it is somebody else."""
+    servers_answered: bool = True
+    """At least one name server told who is there; False also when none is configured."""
+
+    @property
+    def silent(self) -> tuple[str, ...]:
+        return tuple(one.address for one in self.seen if not one.answered)
+
+
+class Step(Enum):
+    REIGN = "reign"
+    WAIT = "wait"
+    FOLLOW = "follow"
+    """Be a slave; for an open master: step down."""
+    TELL = "tell"
+    """Go on, and tell an outdated master that it is one."""
+
+
+@dataclass(frozen=True, slots=True)
+class Verdict:
+    step: Step
+    why: str = ""
+    address: str = ""
+    """Whom to follow or to tell."""
+
+
+REIGN = Verdict(Step.REIGN)
+
+
+def decide(own: Own, view: View, *, waited: bool, allowed: bool) -> Verdict:
+    """What this node does next.
+
+    `waited`: it has been looking for haRejoinWait.  `allowed`: the operator lets it go on without those that are
+    silent; nobody may allow it to write beside a master that is open.
+    """
+    return _open(own, view) if own.is_open else _not_open(own, view, waited or allowed, allowed)
+
+
+def _open(own: Own, view: View) -> Verdict:
+    newest = max((one for one in view.seen if one.is_open), key=lambda one: one.claim, default=None)
+    if newest is not None and newest.claim > own.claim:
+        return Verdict(Step.FOLLOW, f"{newest.address} reigns in epoch {newest.claim[0]}", newest.address)
+    for one in _followers(own, view):
+        if one.claim > own.claim:
+            return Verdict(Step.FOLLOW, f"{one.address} follows {one.follows} in epoch {one.claim[0]}", one.follows)
+    if newest is not None:
+        why = f"{newest.address} still writes in epoch {newest.claim[0]}, this broker reigns in {own.claim[0]}"
+        return Verdict(Step.TELL, why, newest.address)
+    return REIGN
+
+
+def _not_open(own: Own, view: View, waited: bool, allowed: bool) -> Verdict:
+    newest = max((one for one in view.seen if one.is_open), key=lambda one: one.claim, default=None)
+    if newest is not None and newest.claim >= own.reign:
+        why = f"{newest.address} reigns in epoch {newest.claim[0]}, this broker's last was {own.reign[0]}"
+        return Verdict(Step.FOLLOW, why, newest.address)
+    for one in _followers(own, view):
+        if one.claim > own.reign:
+            why = f"{one.address} follows {one.follows} in epoch {one.claim[0]}, this broker's last was {own.reign[0]}"
+            return Verdict(Step.FOLLOW, why, one.follows)
+    for one in view.seen:
+        if one.is_master and not one.is_open and one.claim > own.claim:
+            why = (
+                f"{one.address} is about to open epoch {one.claim[0]}, this broker has asked for {own.claim[0]} at most"
+            )
+            return Verdict(Step.FOLLOW, why, one.address)
+    if view.holder in view.silent and not allowed:
+        return Verdict(Step.WAIT, f"{view.holder} is registered as master and does not answer", view.holder)
+    if view.silent and not view.servers_answered and not waited:
+        return Verdict(Step.WAIT, f"no name server answers, nor do {', '.join(view.silent)}", view.silent[0])
+    return REIGN
+
+
+def _followers(own: Own, view: View) -> list[Seen]:
+    return [one for one in view.seen if one.follows and one.follows != own.address]
