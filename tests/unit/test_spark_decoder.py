@@ -97,6 +97,26 @@ def test_every_column_agrees_with_the_plain_decoder(seed: int) -> None:
         )
 
 
+@pytest.mark.parametrize("odd", [None, 0, 7, 39])
+def test_uniform_properties_take_the_short_way_to_the_same_answer(odd: int | None) -> None:
+    """All messages of one producer have the same names; one that differs ends the short way, wherever it stands."""
+    log = bytearray()
+    for n in range(40):
+        names = {"KEYS": f"k{n}", "TAGS": "a" * (n % 5 + 1), "UNIQ_KEY": f"{n:08X}", "a-name-longer-than-eight": "v"}
+        if n == odd:
+            names = {"TAGS": "other", "KEYS": "order", "x": "y", "UNIQ_KEY": "z"}
+        log += encode_record(
+            topic="t", queue_id=0, queue_offset=n, physical_offset=len(log), born_timestamp=1, born_host=V4,
+            store_timestamp=1, store_host=V4, body=b"b", properties=encode_properties(names),
+        )  # fmt: skip
+    data = bytes(log)
+    positions = walk(data, 0, len(data), len(data)).positions.tolist()
+    for row, start in zip(decode(data), positions, strict=True):
+        message = parse_record(data, start)
+        assert dict(row["properties"]) == message.properties
+        assert (row["tags"], row["keys"]) == (message.properties["TAGS"], message.properties["KEYS"])
+
+
 def test_only_the_columns_of_the_schema_are_built() -> None:
     """A schema of one column gives batches of one column."""
     log, _ = make_log(20)

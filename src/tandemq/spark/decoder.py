@@ -19,11 +19,19 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from tandemq.codec.compression import decompress
-from tandemq.codec.record import CRC_AT, CRC_MASK, FLAG_AT, PHYSICAL_OFFSET_AT, QUEUE_ID_AT, QUEUE_OFFSET_AT
+from tandemq.codec.record import (
+    BORN_HOST_AT,
+    CRC_AT,
+    CRC_MASK,
+    FLAG_AT,
+    PHYSICAL_OFFSET_AT,
+    QUEUE_ID_AT,
+    QUEUE_OFFSET_AT,
+)
 from tandemq.errors import CorruptRecord
 from tandemq.model.message import COMPRESSED, KEYS, TAGS, UNIQUE_KEY, offset_message_id
 from tandemq.spark.columns import CORRUPT
-from tandemq.spark.fields import PREPARED_OFFSET_AT, RECONSUME_TIMES_AT, Fields
+from tandemq.spark.fields import PREPARED_OFFSET_AT, RECONSUME_TIMES_AT, STORE_HOST_AT, Fields
 from tandemq.spark.property_columns import PropertyTexts
 from tandemq.spark.walk import Positions
 
@@ -171,7 +179,7 @@ class Decoder:
         if not allowed.all():
             keep = allowed[indices]
             fields, indices = fields.selected(keep), indices[keep]
-        return fields, pa.array(names, type=pa.string()).take(pa.array(indices))
+        return fields, _from_dictionary(names, pa.array(indices))
 
     def _topic_allowed(self, name: str) -> bool:
         if self.wanted.topics:
@@ -229,9 +237,7 @@ class Decoder:
         if name == "topic":
             return topics
         if name == "broker":
-            return pa.DictionaryArray.from_arrays(
-                pa.array(np.zeros(len(fields), dtype=np.int32)), pa.array([self.broker])
-            ).cast(pa.string())
+            return pa.repeat(pa.scalar(self.broker, pa.string()), len(fields))
         if name == "properties":
             assert texts is not None
             return texts.as_map(f.type)
@@ -259,10 +265,13 @@ class Decoder:
 
     def _host_column(self, fields: Fields, which: str) -> pa.Array:
         at, is_v6 = fields.hosts(which)
-        sizes = np.where(is_v6, 20, 8)
-        encoded = fields.gather(at, sizes).dictionary_encode()
-        names = [self._host_text(host) for host in encoded.dictionary.to_pylist()]
-        return pa.array(names, type=pa.string()).take(encoded.indices)
+        if is_v6.any() or isinstance(fields.born_shift, np.ndarray):
+            encoded = fields.gather(at, np.where(is_v6, 20, 8)).dictionary_encode()
+            hosts = encoded.dictionary.to_pylist()
+        else:
+            encoded = pa.array(fields.int64(BORN_HOST_AT if which == "born" else STORE_HOST_AT)).dictionary_encode()
+            hosts = [host.to_bytes(8, "big", signed=True) for host in encoded.dictionary.to_pylist()]
+        return _from_dictionary([self._host_text(host) for host in hosts], encoded.indices)
 
     def _host_text(self, host: bytes) -> str:
         known = self._hosts.get(host)
@@ -332,6 +341,13 @@ def _overlaid(column: pa.Array, rows: npt.NDArray[np.int64], values: pa.Array) -
     index = np.arange(len(column))
     index[rows] = len(column) + np.arange(len(rows))
     return pa.concat_arrays([column, values]).take(pa.array(index))
+
+
+def _from_dictionary(names: list[str], indices: pa.Array) -> pa.Array:
+    """The column with these distinct values; most batches have one."""
+    if len(names) == 1:
+        return pa.repeat(pa.scalar(names[0], pa.string()), len(indices))
+    return pa.array(names, type=pa.string()).take(indices)
 
 
 def _crc_good(fields: Fields) -> Iterator[bool]:

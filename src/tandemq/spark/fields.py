@@ -55,18 +55,21 @@ class Fields:
         )
         return np.asarray(blocks[self.positions]).view(np.uint8).reshape(len(self.positions), BODY_AT)
 
+    @cached_property
+    def _words(self) -> npt.NDArray[np.uint32]:
+        """The heads as native 32-bit words: every field lies on one, so bytes are swapped once for all columns."""
+        return self._heads.view(">u4").astype(np.uint32)
+
     def int32(self, at: int, shift: Shift = 0) -> npt.NDArray[np.int32]:
-        return self._number(at, shift, ">i4").astype(np.int32)
+        if isinstance(shift, int):
+            return np.ascontiguousarray(self._words[:, at // 4]).view(np.int32)
+        return np.asarray(big_endian(self.view, ">i4")[self.positions + at + shift], dtype=np.int32)
 
     def int64(self, at: int, shift: Shift = 0) -> npt.NDArray[np.int64]:
-        return self._number(at, shift, ">i8").astype(np.int64)
-
-    def _number(self, at: int, shift: Shift, kind: str) -> npt.NDArray[Any]:
         if isinstance(shift, int):
-            size = np.dtype(kind).itemsize
-            number: npt.NDArray[Any] = self._heads[:, at : at + size].view(kind)[:, 0]
-            return number
-        return np.asarray(big_endian(self.view, kind)[self.positions + at + shift])
+            high = self._words[:, at // 4].astype(np.int64)
+            return np.asarray((high << 32) | self._words[:, at // 4 + 1])
+        return np.asarray(big_endian(self.view, ">i8")[self.positions + at + shift], dtype=np.int64)
 
     def _short(self, at: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
         return np.asarray((self.view[at].astype(np.int64) << 8) | self.view[at + 1])

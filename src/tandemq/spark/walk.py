@@ -27,8 +27,8 @@ _MAGIC_BITS = MAGIC_V1 & _MAGIC_MASK
 """Two magics, told from all others by one comparison; the bits they differ in (0x0C) also allow two unused values,
 which
 the decoder refuses."""
-_LANE_BYTES = 1 << 15
-"""About 40 records of 800 bytes per lane: enough to pay for finding its start, and enough lanes for numpy."""
+_LANE_BYTES = 1 << 16
+"""About 80 records of 800 bytes per lane: enough to pay for finding its start, and enough lanes for numpy."""
 _LANES_MIN = 8
 
 
