@@ -69,8 +69,8 @@ def main() -> int:
         print(f"{name}: {found[name].what}", flush=True)
         try:
             result = frame.run(name, found[name], rounds=a.rounds, scale=a.scale)
-        except frame.Unavailable as reason:
-            print(f"  cannot run here: {reason}")
+        except Exception as error:  # one that breaks must not take the others with it
+            print(f"  could not run: {type(error).__name__}: {error}", flush=True)
             failed.append(name)
             continue
         print(report.table(result))
