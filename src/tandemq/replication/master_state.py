@@ -871,13 +871,11 @@ class MasterState:
         )
 
 
-def must_ask(record: ReplicaRecord, end: int, *, promoted: bool = False) -> frozenset[str]:
-    """The replicas that must be heard before this node opens for writes.
+def must_ask(record: ReplicaRecord, end: int) -> frozenset[str]:
+    """The replicas that must be heard before this node opens for writes: those on record as in sync.
 
+    After a crash of a master, who was in sync with it; in a former slave, promoted or started again as a master, who was
+    in sync with its master when it last heard of it.  A master that stopped cleanly has nobody on record.
     A log shorter than what was once confirmed has lost more than a crash explains, so every member is asked.
     """
-    if end < record.confirmed:
-        return record.members | record.in_sync
-    if promoted or record.reigning:
-        return record.in_sync
-    return frozenset()
+    return record.in_sync | record.members if end < record.confirmed else record.in_sync

@@ -88,9 +88,7 @@ class ReplicaNode:
 
     # --- roles ------------------------------------------------------------------------------------------------------
 
-    async def be_master(
-        self, host: str, port: int, level: AckLevel, *, strict: bool, promoted: bool = False, ask: frozenset[str]
-    ) -> None:
+    async def be_master(self, host: str, port: int, level: AckLevel, *, strict: bool, ask: frozenset[str]) -> None:
         """Listens for slaves and opens for writes, at once or after asking."""
         await self.leave_role()
         config = self.config
@@ -121,7 +119,7 @@ class ReplicaNode:
             acks=self._acks,
             new_id=lambda: secrets.token_hex(8),
             now=self._clock.monotonic(),
-            ask=must_ask(self.record, log_ends.end, promoted=promoted) | ask,
+            ask=must_ask(self.record, log_ends.end) | ask,
         )
         self._store.set_confirmed(state.confirmed)
         self.master = MasterShell(

@@ -81,7 +81,7 @@ def _no_cut(self: Any, out: list[Decision], welcome: Any) -> int:
     return end
 
 
-def _ask_nobody(record: Any, end: int, *, promoted: bool = False) -> frozenset[str]:
+def _ask_nobody(record: Any, end: int) -> frozenset[str]:
     return frozenset()
 
 

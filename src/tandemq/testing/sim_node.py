@@ -107,7 +107,7 @@ class SimNode:
         self._advance_clock()
         try:
             self._open()
-            self._take_role(promoted=False)
+            self._take_role()
         except PowerCut:
             self.die(power=True)
         except (StoreError, OSError):
@@ -130,13 +130,13 @@ class SimNode:
         self.hands = StoreHands(self.store, self.disk, ROOT, self.clock)
         self.shown = self.store.dispatched
 
-    def _take_role(self, *, promoted: bool) -> None:
+    def _take_role(self) -> None:
         now = self.events.now
         self.master: MasterState | None = None
         self.slave: SlaveState | None = None
         log = self.hands.log_ends()
         if self.role == "master":
-            ask = must_ask(self.record, log.end, promoted=promoted) | self.ask
+            ask = must_ask(self.record, log.end) | self.ask
             self.acks = AckQueue(fall_behind_max=self.master_terms.gap_max)
             self.store.set_confirmed(min(self.record.confirmed, log.end))
             self.master = MasterState(
@@ -163,11 +163,11 @@ class SimNode:
         self.store.set_confirmed(self.slave.confirmed)
         self._later(0.0, self._connect)
 
-    def change_role(self, role: str, *, promoted: bool = False) -> None:
+    def change_role(self, role: str) -> None:
         """Without a restart: the operator's order, or the end of a reign."""
         self._drop_links()
         self.role = role
-        self._take_role(promoted=promoted)
+        self._take_role()
 
     def die(self, *, power: bool) -> None:
         """kill -9, or the machine with all that was not synced."""

@@ -367,7 +367,7 @@ class World(Watcher):
             old.guarded(
                 lambda: old.act(old.master.order(0, "the operator demotes it", self.events.now)) if old.master else None
             )
-        best.guarded(lambda: best.change_role("master", promoted=True))
+        best.guarded(lambda: best.change_role("master"))
         for node in self.nodes:
             if node is not best:
                 # An old master that is cut off or not told reigns on for a while beside the new one.
@@ -618,7 +618,7 @@ class World(Watcher):
                 node.follows = self.chosen
         chosen = self.chosen
         if chosen.alive and chosen.master is None:
-            chosen.guarded(lambda: chosen.change_role("master", promoted=True))
+            chosen.guarded(lambda: chosen.change_role("master"))
         master = chosen.master
         if chosen.alive and master is not None and master.phase is Phase.ASKING:
             heard = sum(1 for s in master.sessions.values() if s.replica and not s.classic)
