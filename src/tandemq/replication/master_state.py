@@ -857,7 +857,7 @@ class MasterState:
         self.troubles[name] = (now, reason, text)
         while len(self.troubles) > 64:
             del self.troubles[next(iter(self.troubles))]
-        out.append(Note("session-end", f"session of {name} ended: {text} [{reason.value}]. {reason.advice}"))
+        out.append(Note(f"ended-{reason.value}", f"session of {name} ended: {text} [{reason.value}]. {reason.advice}"))
         if session.id == self._donor:
             self._donor = None
             self.phase = Phase.ASKING
@@ -874,8 +874,8 @@ class MasterState:
 def must_ask(record: ReplicaRecord, end: int) -> frozenset[str]:
     """The replicas that must be heard before this node opens for writes: those on record as in sync.
 
-    After a crash of a master, who was in sync with it; in a former slave, promoted or started again as a master, who was
-    in sync with its master when it last heard of it.  A master that stopped cleanly has nobody on record.
+    After a crash of a master, who was in sync with it; in a former slave, promoted or started again as a master, who
+    was in sync with its master when it last heard of it.  A master that stopped cleanly has nobody on record.
     A log shorter than what was once confirmed has lost more than a crash explains, so every member is asked.
     """
     return record.in_sync | record.members if end < record.confirmed else record.in_sync

@@ -1,0 +1,113 @@
+"""Real processes, the HA link through a proxy: cut, held one way, slowed, broken; producers are told the truth."""
+
+import asyncio
+import contextlib
+import shutil
+import subprocess
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tandemq.testing.pair import RealPair
+from tandemq.testing.proxy import FaultProxy
+
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(300)]
+
+SEND_OK, SLAVE_NOT_AVAILABLE, FLUSH_SLAVE_TIMEOUT = 0, 11, 12
+
+
+async def until(condition: Any, seconds: float = 40.0) -> None:
+    deadline = asyncio.get_running_loop().time() + seconds
+    while not condition():
+        assert asyncio.get_running_loop().time() < deadline, "the condition did not come true"
+        await asyncio.sleep(0.02)
+
+
+def test_a_link_that_is_cut_held_slowed_and_healed_loses_nothing(tmp_path: Path) -> None:
+    async def story() -> None:
+        async with (
+            RealPair(tmp_path, properties={"slaveTimeout": "500"}) as pair,
+            FaultProxy(pair.master.ha_address) as link,
+        ):
+            pair.master.start()
+            pair.slave.start(haMasterAddress=link.address)
+            await pair.in_sync()
+            load = pair.load(senders=4)
+            count = load.result.statuses.get
+
+            async def told(code: int) -> None:
+                before = count(code, 0)
+                await until(lambda: count(code, 0) > before + 5)
+
+            await told(SEND_OK)
+            link.hold()  # a cut cable: nobody notices, sends run into their deadline, then the silence is noticed
+            await told(FLUSH_SLAVE_TIMEOUT)
+            await told(SLAVE_NOT_AVAILABLE)
+            link.heal()
+            await told(SEND_OK)
+            link.hold(to=True, back=False)  # the master is heard, but hears nothing
+            await told(FLUSH_SLAVE_TIMEOUT)
+            link.heal()
+            await told(SEND_OK)
+            link.refusing = True
+            link.reset()
+            await told(SLAVE_NOT_AVAILABLE)
+            link.heal()
+            await told(SEND_OK)
+            link.delay = 0.02
+            await told(SEND_OK)
+            link.heal()
+            result = await load.stop()
+            await pair.in_sync()
+            await pair.check(result)
+
+    asyncio.run(story())
+
+
+def test_a_slave_with_a_full_disk_says_so_and_comes_back(tmp_path: Path) -> None:
+    async def story(small: Path) -> None:
+        async with RealPair(tmp_path) as pair:
+            pair.slave.store = small / "store"
+            pair.slave.properties["storePathRootDir"] = str(pair.slave.store)
+            pair.slave.properties["diskMaxUsedSpaceRatio"] = "95"
+            ballast = small / "ballast"
+            pair.master.start()
+            pair.slave.start()
+            await pair.in_sync()
+            load = pair.load(senders=2)
+            await until(lambda: len(load.result.acknowledged) > 50)
+            free = shutil.disk_usage(small).free
+            ballast.write_bytes(bytes(max(0, free - 200_000)))
+
+            async def reason() -> str:
+                status = await pair.status(pair.master)
+                return " ".join(replica["reason"] for replica in status.get("replicas", ()))
+
+            deadline = asyncio.get_running_loop().time() + 60
+            while "disk-full" not in await reason():
+                assert asyncio.get_running_loop().time() < deadline, await pair.status(pair.master)
+                await asyncio.sleep(0.05)
+            before = load.result.statuses.get(SLAVE_NOT_AVAILABLE, 0)
+            await until(lambda: load.result.statuses.get(SLAVE_NOT_AVAILABLE, 0) > before)
+            ballast.unlink()
+            result = await load.stop()
+            await pair.in_sync(seconds=60)
+            await pair.check(result)
+
+    small = tmp_path / "small"
+    with small_disk(small):
+        asyncio.run(story(small))
+
+
+@contextlib.contextmanager
+def small_disk(path: Path) -> Iterator[None]:
+    """A tmpfs of 24 MiB; needs root."""
+    path.mkdir()
+    if subprocess.run(["mount", "-t", "tmpfs", "-o", "size=24m", "tmpfs", str(path)], capture_output=True).returncode:
+        pytest.skip("a small tmpfs can't be mounted here: needs root")
+    try:
+        yield
+    finally:
+        subprocess.run(["umount", "-l", str(path)], check=False)
