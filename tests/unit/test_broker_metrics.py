@@ -3,8 +3,41 @@
 from prometheus_client.parser import text_string_to_metric_families
 
 from tandemq.broker.metrics import SERIES_MAX, BrokerSnapshot, GroupNumbers, LagNumbers, TopicNumbers, render
+from tandemq.replication.status import HaStatus, ReplicaStatus
+from tandemq.replication.waits import WaitHistogram
 
-LABELS = ("cluster", "broker", "role", "topic", "group", "position", "level", "replica")
+LABELS = (
+    "cluster",
+    "broker",
+    "role",
+    "topic",
+    "group",
+    "position",
+    "level",
+    "replica",
+    "phase",
+    "reason",
+    "event",
+    "le",
+)
+HA = HaStatus(
+    role="master",
+    phase="open",
+    replica="m",
+    group="C/b",
+    epoch=7,
+    first=0,
+    end=1000,
+    flushed=900,
+    confirmed=950,
+    level="2",
+    replicas=(
+        ReplicaStatus("s1", "a:1", "a:2", "in sync", "extended", 950, 900, 800, 50, 1500, 2.0, True),
+        ReplicaStatus("s2", "", "", "away", "", 0, 0, 0, 0, 0, 0.0, False, "gone", "connection-lost", "wait"),
+    ),
+    cut_bytes=12,
+    events={"reset-diverged": 2},
+)
 
 
 def _samples(snapshot: BrokerSnapshot) -> dict[tuple[str, ...], float]:
@@ -17,6 +50,9 @@ def _samples(snapshot: BrokerSnapshot) -> dict[tuple[str, ...], float]:
 
 def test_a_snapshot_reads_back() -> None:
     """Counters, lags, positions and single numbers under their names."""
+    waits = WaitHistogram()
+    for seconds in (0.0001, 0.001, 9.0):
+        waits.observe(seconds)
     samples = _samples(
         BrokerSnapshot(
             cluster="C",
@@ -29,7 +65,9 @@ def test_a_snapshot_reads_back() -> None:
             gauges={"pulls_parked": ("Pulls that wait.", 4)},
             counters={"half_messages_discarded": ("Given up.", 5)},
             delayed={1: 6},
-            replicas=[("s1", {"received": 950})],
+            ha=HA,
+            is_writable=False,
+            waits=waits,
         )
     )
     assert samples["tandemq_broker", "C", "b", "SYNC_MASTER"] == 1
@@ -41,6 +79,22 @@ def test_a_snapshot_reads_back() -> None:
     assert samples[("tandemq_half_messages_discarded_total",)] == 5
     assert samples["tandemq_delayed_messages", "1"] == 6
     assert samples["tandemq_replica_offset_bytes", "received", "s1"] == 950
+    assert samples["tandemq_replica_offset_bytes", "durable", "s1"] == 900
+    assert samples["tandemq_replica_offset_bytes", "applied", "s1"] == 800
+    assert samples["tandemq_replica_in_sync", "s1"] == 1
+    assert samples["tandemq_replica_in_sync", "s2"] == 0
+    assert ("tandemq_replica_lag_bytes", "s2") not in samples, "nothing is known of one that is away"
+    assert samples["tandemq_replica_lag_bytes", "s1"] == 50
+    assert samples["tandemq_replica_lag_seconds", "s1"] == 1.5
+    assert samples[("tandemq_ha_in_sync_replicas",)] == 1
+    assert samples[("tandemq_ha_epoch",)] == 7
+    assert samples[("tandemq_ha_writable",)] == 0
+    assert samples[("tandemq_ha_cut_bytes_total",)] == 12
+    assert samples["tandemq_ha_events_total", "reset-diverged"] == 2
+    assert samples["tandemq_ha_state", "master", "open", ""] == 1
+    assert samples["tandemq_ack_wait_seconds_bucket", "0.001"] == 2
+    assert samples["tandemq_ack_wait_seconds_bucket", "+Inf"] == 3
+    assert samples[("tandemq_ack_wait_seconds_count",)] == 3
     assert samples[("tandemq_series_dropped",)] == 0
 
 

@@ -228,7 +228,11 @@ class Broker:
 
     def _build_writer(self) -> None:
         config, store, replication = self.live.broker, self.live.store, self.live.replication
-        self.acks = AckQueue(group_size=replication.total_replicas, fall_behind_max=replication.gap_in_sync_max)
+        self.acks = AckQueue(
+            group_size=replication.total_replicas,
+            fall_behind_max=replication.gap_in_sync_max,
+            now=self.clock.monotonic,
+        )
         self.writer = MessageWriter(
             self.store,
             self.acks,

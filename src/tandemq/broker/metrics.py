@@ -8,10 +8,15 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from prometheus_client import Metric, generate_latest
-from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily
+from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, HistogramMetricFamily
 from prometheus_client.registry import Collector
 
+from tandemq.replication.status import HaStatus, ReplicaStatus
+from tandemq.replication.waits import WaitHistogram
+
 SERIES_MAX = 5000
+REPLICAS_MAX = 64
+"""Series per slave; connected ones first."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -53,8 +58,10 @@ class BrokerSnapshot:
     counters: Mapping[str, tuple[str, float]] = field(default_factory=dict)
     delayed: Mapping[int, int] = field(default_factory=dict)
     """delay level -> messages that wait"""
-    replicas: Sequence[tuple[str, Mapping[str, int]]] = ()
-    """replica -> received, durable: what each slave has acknowledged"""
+    ha: HaStatus | None = None
+    """The snapshot `tandemq ha status` shows too"""
+    is_writable: bool = True
+    waits: WaitHistogram | None = None
 
 
 def render(snapshot: BrokerSnapshot) -> bytes:
@@ -83,7 +90,16 @@ class _Snapshot(Collector):
         yield lag
         yield _offsets(s.log_offsets)
         yield _delayed(s.delayed)
-        yield _replicas(s.replicas)
+        if s.ha is not None:
+            yield from _ha(s.ha, s.is_writable)
+            yield from _replicas(s.ha.replicas)
+        if s.waits is not None:
+            yield HistogramMetricFamily(
+                "tandemq_ack_wait_seconds",
+                "How long sends waited for a flush or for copies, those that were too late included.",
+                buckets=list(s.waits.cumulative()),
+                sum_value=s.waits.seconds,
+            )
         for name, (text, value) in s.gauges.items():
             yield GaugeMetricFamily(f"tandemq_{name}", text, value=value)
         for name, (text, value) in s.counters.items():
@@ -126,11 +142,48 @@ def _delayed(delayed: Mapping[int, int]) -> Metric:
     return family
 
 
-def _replicas(replicas: Iterable[tuple[str, Mapping[str, int]]]) -> Metric:
-    family = GaugeMetricFamily(
+def _ha(status: HaStatus, is_writable: bool) -> Iterator[Metric]:
+    state = GaugeMetricFamily(
+        "tandemq_ha_state", "Always 1; as in `tandemq ha status`.", labels=["role", "phase", "reason"]
+    )
+    state.add_metric([status.role, status.phase, status.reason], 1)
+    yield state
+    for name, text, value in (
+        ("epoch", "The epoch this node reigns in, or serves.", status.epoch),
+        ("writable", "1 while this node takes messages.", int(is_writable)),
+        ("following", "1 while this slave follows its master.", int(status.role == "slave" and _follows(status))),
+        ("in_sync_replicas", "Slaves whose acks count.", sum(replica.in_sync for replica in status.replicas)),
+        ("members", "Other nodes known to belong to the group.", len(status.members)),
+        ("waiting_for", "Replicas this master must hear before it writes.", len(status.waiting_for)),
+    ):
+        yield GaugeMetricFamily(f"tandemq_ha_{name}", text, value=value)
+    yield CounterMetricFamily("tandemq_ha_cut_bytes", "Bytes cut off this log and saved aside.", value=status.cut_bytes)
+    events = CounterMetricFamily("tandemq_ha_events", "What happened, how often.", labels=["event"])
+    for event, count in sorted(status.events.items())[:SERIES_MAX]:
+        events.add_metric([event], count)
+    yield events
+
+
+def _follows(status: HaStatus) -> bool:
+    return status.phase == "following"
+
+
+def _replicas(replicas: Iterable[ReplicaStatus]) -> Iterator[Metric]:
+    offsets = GaugeMetricFamily(
         "tandemq_replica_offset_bytes", "What a slave has acknowledged.", labels=["replica", "position"]
     )
-    for name, offsets in replicas:
-        for position, value in offsets.items():
-            family.add_metric([name, position], value)
-    return family
+    in_sync = GaugeMetricFamily("tandemq_replica_in_sync", "1 while its acks count.", labels=["replica"])
+    lag_bytes = GaugeMetricFamily("tandemq_replica_lag_bytes", "Bytes it does not have yet.", labels=["replica"])
+    lag = GaugeMetricFamily("tandemq_replica_lag_seconds", "How long ago it had everything.", labels=["replica"])
+    rate = GaugeMetricFamily("tandemq_replica_rate_bytes", "Bytes a second it is being sent.", labels=["replica"])
+    for replica in sorted(replicas, key=lambda one: not one.peer)[:REPLICAS_MAX]:
+        name = replica.replica
+        if replica.peer:
+            positions = {"received": replica.received, "durable": replica.durable, "applied": replica.applied}
+            for position, value in positions.items():
+                offsets.add_metric([name, position], value)
+            lag_bytes.add_metric([name], replica.lag_bytes)
+            lag.add_metric([name], replica.lag_ms / 1000)
+            rate.add_metric([name], replica.rate)
+        in_sync.add_metric([name], int(replica.in_sync))
+    yield from (offsets, in_sync, lag_bytes, lag, rate)

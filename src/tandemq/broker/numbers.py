@@ -13,7 +13,6 @@ from tandemq.model.topic import SCHEDULE_TOPIC
 if TYPE_CHECKING:
     from tandemq.broker.broker import Broker
     from tandemq.broker.metrics import LagNumbers
-    from tandemq.replication.status import HaStatus
 
 
 def runtime_table(broker: "Broker") -> Mapping[str, str]:
@@ -53,7 +52,7 @@ def rendered_metrics(broker: "Broker") -> bytes:
     config, store, schedule = broker.live.broker, broker.store, broker.delay_schedule
     server, status = broker.server.status(), store.status()
     producers, consumers = broker.members.counts()
-    ha = _ha(broker)
+    ha = broker.replication.status()
     snapshot = BrokerSnapshot(
         cluster=config.cluster_name,
         broker=config.broker_name,
@@ -72,12 +71,10 @@ def rendered_metrics(broker: "Broker") -> bytes:
             "appended": status.appended,
             **({"confirmed": ha.confirmed} if ha is not None else {}),
         },
-        replicas=[
-            (one.replica, {"received": one.received, "durable": one.durable, "applied": one.applied})
-            for one in (ha.replicas if ha is not None else ())
-        ],
+        ha=ha,
+        is_writable=broker.writer.refusal is None and status.writable,
+        waits=broker.acks.waits,
         gauges={
-            **({} if ha is None else _ha_gauges(ha, broker.writer.refusal is None)),
             "connections": ("Open client connections.", server.connections),
             "unsent_bytes": ("Bytes clients have not read yet.", server.unsent_size),
             "producers": ("Live producers.", producers),
@@ -108,27 +105,6 @@ def rendered_metrics(broker: "Broker") -> bytes:
         },
     )
     return render(snapshot)
-
-
-def _ha(broker: "Broker") -> "HaStatus | None":
-    """Replication's snapshot; None for a broker that has none."""
-    from tandemq.broker.pair import Pair
-
-    return broker.replication.status() if isinstance(broker.replication, Pair) else None
-
-
-def _ha_gauges(ha: "HaStatus", takes_messages: bool) -> dict[str, tuple[str, float]]:
-    return {
-        "takes_messages": ("1 on a master that is open for writes.", 1.0 if takes_messages else 0.0),
-        "epoch": ("Number of the reign this node serves.", ha.epoch),
-        "replicas_in_sync": ("Slaves whose acknowledgements count.", sum(one.in_sync for one in ha.replicas)),
-        "replica_lag_bytes": ("How far the slowest is behind.", max((r.lag_bytes for r in ha.replicas), default=0)),
-        "replica_lag_seconds": (
-            "How long ago the slowest slave had everything.", max((r.lag_ms for r in ha.replicas), default=0) / 1000,
-        ),
-        "following": ("1 on a slave that follows its master.", 1.0 if ha.phase == "following" else 0.0),
-        "log_cuts": ("Times unconfirmed bytes were cut off this log since the start.", len(ha.cuts)),
-    }  # fmt: skip
 
 
 def _lags(broker: "Broker") -> Iterator["LagNumbers"]:

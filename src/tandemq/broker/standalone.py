@@ -10,6 +10,7 @@ from typing import Any, Protocol
 from tandemq.broker.handlers.peers import HaFacts
 from tandemq.broker.registration import Registered
 from tandemq.remoting.dispatch import Handler
+from tandemq.replication.status import HaStatus
 
 
 class Replication(Protocol):
@@ -29,6 +30,10 @@ class Replication(Protocol):
     def ha_facts(self) -> HaFacts: ...
 
     def ha_status(self) -> Mapping[str, Any]: ...
+
+    def status(self) -> HaStatus | None:
+        """The whole snapshot, for metrics; None without replication."""
+        ...
 
     def registered(self, registered: Registered) -> None:
         """A name server answered a registration: it may have named the group's master."""
@@ -61,6 +66,9 @@ class Standalone:
 
     def ha_status(self) -> Mapping[str, Any]:
         return {}
+
+    def status(self) -> HaStatus | None:
+        return None
 
     def registered(self, registered: Registered) -> None:
         return None

@@ -175,7 +175,8 @@ class MessageWriter:
             self._flush_wanted = end_offset
             self.schedule_dispatch()
         timeout = self._flush_timeout if level.copies == 1 else self._copies_timeout
-        self._acks.add(end_offset, level, local_flush, self._clock.monotonic() + timeout, done)
+        now = self._clock.monotonic()
+        self._acks.add(end_offset, level, local_flush, now + timeout, done, now)
         self._arm_timer()
 
     def check_room(self) -> None:

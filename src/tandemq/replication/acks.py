@@ -26,6 +26,7 @@ from enum import Enum
 from typing import Final, Literal
 
 from tandemq.errors import ConfigError
+from tandemq.replication.waits import WaitHistogram
 
 Copies = int | Literal["majority", "all"]
 Done = Callable[["PutStatus", str], None]
@@ -96,21 +97,26 @@ class _Copy:
 
 
 class _LevelQueue:
-    """The waiters of one (copies, durable, local flush), in offset order: (end offset, deadline, done)."""
+    """The waiters of one (copies, durable, local flush), in offset order: (end offset, deadline, done, since)."""
 
     __slots__ = ("level", "local_flush", "waiting", "watermark")
 
     def __init__(self, level: AckLevel, local_flush: bool) -> None:
         self.level = level
         self.local_flush = local_flush
-        self.waiting: deque[tuple[int, float, Done]] = deque()
+        self.waiting: deque[tuple[int, float, Done, float]] = deque()
         self.watermark = 0
 
 
 class AckQueue:
     """All waiters of a master, and the watermarks they wait for."""
 
-    def __init__(self, *, group_size: int = 1, fall_behind_max: int = _INFINITY) -> None:
+    def __init__(
+        self, *, group_size: int = 1, fall_behind_max: int = _INFINITY, now: Callable[[], float] = lambda: 0.0
+    ) -> None:
+        """`now`: the time that `since` of `add` speaks in, for `waits` alone."""
+        self._now = now
+        self.waits = WaitHistogram()
         self._queues: dict[tuple[Copies, bool, bool], _LevelQueue] = {}
         self._copies: dict[str, _Copy] = {}
         self._flushed = 0
@@ -181,7 +187,9 @@ class AckQueue:
 
     # --- waiters ----------------------------------------------------------------------------------------------------
 
-    def add(self, end_offset: int, level: AckLevel, local_flush: bool, deadline: float, done: Done) -> None:
+    def add(
+        self, end_offset: int, level: AckLevel, local_flush: bool, deadline: float, done: Done, since: float = 0.0
+    ) -> None:
         """Calls `done` once: when the level is reached, can't be reached, or at the deadline (`expire`)."""
         key = (level.copies, level.durable, local_flush)
         queue = self._queues.get(key)
@@ -195,21 +203,22 @@ class AckQueue:
         if missing:
             done(PutStatus.SLAVE_NOT_AVAILABLE, missing)
             return
-        queue.waiting.append((end_offset, deadline, done))
+        queue.waiting.append((end_offset, deadline, done, since))
 
     def expire(self, now: float) -> None:
         """Fails every waiter whose deadline is not after `now`."""
         for queue in list(self._queues.values()):
             waiting = queue.waiting
             while waiting and waiting[0][1] <= now:
-                end_offset, _, done = waiting.popleft()
+                end_offset, _, done, since = waiting.popleft()
+                self.waits.observe(now - since)
                 done(*self._late(queue, end_offset))
 
     def fail_all(self, status: PutStatus, reason: str) -> None:
         """The reign is over, or the log is poisoned: nobody will get an acknowledgement any more."""
         for queue in list(self._queues.values()):
             waiting, queue.waiting = queue.waiting, deque()
-            for _, _, done in waiting:
+            for _, _, done, _ in waiting:
                 done(status, reason)
 
     def forget_replicas(self, reason: str) -> None:
@@ -239,8 +248,13 @@ class AckQueue:
         for queue in list(self._queues.values()):
             queue.watermark = mark = self.watermark(queue.level, queue.local_flush)
             waiting = queue.waiting
+            if not waiting or waiting[0][0] > mark:
+                continue
+            now, observe = self._now(), self.waits.observe
             while waiting and waiting[0][0] <= mark:
-                waiting.popleft()[2](PutStatus.PUT_OK, "")
+                _, _, done, since = waiting.popleft()
+                observe(now - since)
+                done(PutStatus.PUT_OK, "")
 
     def _missing(self, end_offset: int, level: AckLevel) -> str:
         """Why `level` can't be reached for this record with the replicas of now; empty if it can."""
@@ -261,7 +275,7 @@ class AckQueue:
         for queue in list(self._queues.values()):
             if queue.waiting and queue.level.needed(self.group_size) - 1 > len(self._copies):
                 waiting, queue.waiting = queue.waiting, deque()
-                for end_offset, _, done in waiting:
+                for end_offset, _, done, _ in waiting:
                     done(PutStatus.SLAVE_NOT_AVAILABLE, self._missing(end_offset, queue.level))
 
     def _late(self, queue: _LevelQueue, end_offset: int) -> tuple[PutStatus, str]:

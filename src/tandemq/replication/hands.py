@@ -1,8 +1,10 @@
 """Carries out on the store what the state machines decide: the same hands in production and in the simulator."""
 
+from collections import Counter
 from pathlib import Path
 
 from tandemq.clock import Clock
+from tandemq.codec.ha import Reason
 from tandemq.codec.record import BLANK_SIZE_MIN, MAGIC_BLANK, SIZE_MAGIC
 from tandemq.replication import replica_file
 from tandemq.replication.decisions import (
@@ -20,6 +22,7 @@ from tandemq.store.disk import Disk
 from tandemq.store.message_store import MessageStore
 
 CUT_DIRECTORY = "cut"
+_RESET_REASONS = frozenset({Reason.DIVERGED.value, Reason.OFFSET_GONE.value})
 
 
 class StoreHands:
@@ -33,6 +36,8 @@ class StoreHands:
         self.cuts: list[str] = []
         """What was cut since the start, newest last; for status and for people."""
         self.cut_bytes = 0
+        self.events: Counter[str] = Counter()
+        """How often the log was cut, and how often it began anew, by reason."""
 
     def log_ends(self) -> LogEnds:
         store = self.store
@@ -73,12 +78,14 @@ class StoreHands:
     def _truncate(self, cut: Truncate) -> None:
         self.save_aside(cut.offset, cut.end)
         self._note(cut.offset, cut.end, cut.why)
+        self.events["cut"] += 1
         self.store.truncate(cut.offset)
 
     def _reset(self, reset: Reset) -> None:
         if reset.save_from < reset.end:
             self.save_aside(reset.save_from, reset.end)
             self._note(reset.save_from, reset.end, reset.why)
+        self.events[_reset_event(reset.why)] += 1
         self.store.reset(reset.offset)
 
     def save_aside(self, start: int, end: int) -> None:
@@ -100,6 +107,12 @@ class StoreHands:
         self.cut_bytes += end - start
         self.cuts.append(f"[{start}, {end}), {end - start} bytes: {why}")
         del self.cuts[:-32]
+
+
+def _reset_event(why: str) -> str:
+    """`reset-` and the word for the reason: one of few, they are labels of a metric."""
+    word = why.partition(":")[0]
+    return f"reset-{word}" if word in _RESET_REASONS else "reset-empty" if "empty" in why else "reset-other-history"
 
 
 def complete_end(store: MessageStore) -> int:

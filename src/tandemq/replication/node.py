@@ -173,16 +173,18 @@ class ReplicaNode:
             await self.master.stop(clean=clean)
             if clean:
                 self.record = self.master.state.record
+            self._remember_confirmed(self.master.state.confirmed)
             self.master = None
         if self.slave is not None:
             await self.slave.stop()
-            self._remember_confirmed()
+            if isinstance(self.slave.state, SlaveState):
+                self._remember_confirmed(self.slave.state.confirmed)
             self.slave = None
 
-    def _remember_confirmed(self) -> None:
-        state = self.slave.state if self.slave is not None else None
-        if isinstance(state, SlaveState) and state.confirmed != self.record.confirmed:
-            self.record = self.record.with_(confirmed=state.confirmed)
+    def _remember_confirmed(self, confirmed: int) -> None:
+        """The next role shows at once what this one knew."""
+        if confirmed != self.record.confirmed:
+            self.record = self.record.with_(confirmed=confirmed)
             replica_file.save(self._disk, self._root, self.record)
 
     def _saved(self, record: ReplicaRecord) -> None:
@@ -279,7 +281,8 @@ class ReplicaNode:
                 members=tuple(sorted(record.members)),
                 in_sync=tuple(sorted(record.in_sync)),
                 cuts=tuple(self.hands.cuts),
-                events=dict(self.events),
+                cut_bytes=self.hands.cut_bytes,
+                events=dict(self.events + self.hands.events),
             ),
             **more,  # type: ignore[arg-type]
         )

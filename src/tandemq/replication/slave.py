@@ -180,6 +180,7 @@ class SlaveShell:
         connected = await self._connect(host, int(port))
         # What the last session believed may not have happened: begin again from what the store has.
         self.state = self._make_state(place.extended)
+        self._note_applied()
         self._session += 1
         self._ended.clear()
         self._wire = Wire(

@@ -426,7 +426,8 @@ class SlaveState(FrameInProgress):
     def _close(self, out: list[Decision], reason: Reason, text: str, now: float) -> None:
         self._send(out, Refuse(reason.value, text, self.record.promise.number), now)
         out.append(Close(self._session, reason, text))
-        out.append(Note("session-end", f"session with the master ended: {text} [{reason.value}]. {reason.advice}"))
+        told = f"session with the master ended: {text} [{reason.value}]. {reason.advice}"
+        out.append(Note(f"ended-{reason.value}", told))
         self._ended(reason, text, now)
 
     def _ended(self, reason: Reason, text: str, now: float) -> None:
@@ -448,6 +449,7 @@ class ClassicSlaveState(FrameInProgress):
         self._session = 0
         self._frames: ha.TransferReader = ha.TransferReader()
         self._reported = -1
+        self._is_followed = False
 
     def connected(self, session: int, now: float) -> list[Decision]:
         """Reports at once: the master sends nothing before it knows our offset."""
@@ -498,6 +500,10 @@ class ClassicSlaveState(FrameInProgress):
             if head.offset:
                 out.append(Reset(head.offset, 0, 0, "the log is empty"))
                 self.log.first = self.log.end = self.log.flushed = head.offset
+        if not self._is_followed:
+            self._is_followed = True
+            self.trouble = None
+            out.append(Note("following", f"follows a RocketMQ master from {self.log.end}, in its own protocol"))
         self._head = head if head.size else None
 
     def _frame_complete(self, out: list[Decision]) -> None:
@@ -567,7 +573,8 @@ class ClassicSlaveState(FrameInProgress):
 
     def _close(self, out: list[Decision], reason: Reason, text: str, now: float) -> None:
         out.append(Close(self._session, reason, text))
-        out.append(Note("session-end", f"session with the master ended: {text} [{reason.value}]. {reason.advice}"))
+        told = f"session with the master ended: {text} [{reason.value}]. {reason.advice}"
+        out.append(Note(f"ended-{reason.value}", told))
         self.trouble = (now, reason, text)
         self.is_connected = False
         self._drop_partial()

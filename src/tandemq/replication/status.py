@@ -58,5 +58,6 @@ class HaStatus:
     advice: str = ""
     cuts: tuple[str, ...] = ()
     """What was cut off this log since the start, and why."""
+    cut_bytes: int = 0
     events: dict[str, int] = field(default_factory=dict)
     """How often each thing happened since the start."""
