@@ -5,6 +5,7 @@ extended by TANDEMQ_SEEDS=from-to).
 """
 
 import os
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 from random import Random
@@ -12,7 +13,7 @@ from random import Random
 import pytest
 
 from tandemq.codec.record import parse_record
-from tandemq.errors import DiskFull
+from tandemq.errors import DiskFull, StoreError
 from tandemq.store.config import StoreConfig
 from tandemq.store.message_store import Appended, MessageStore
 from tandemq.testing.clock import ManualClock
@@ -61,9 +62,11 @@ class Machine:
         self.clock = ManualClock()
         self.disk = CrashableDisk()
         self.model = Model()
+        self.rebuild: Iterator[Callable[[], None]] | None = None
         self.store = self.open()
 
     def open(self) -> MessageStore:
+        self.rebuild = None
         return MessageStore.open(ROOT, CONFIG, clock=self.clock, disk=self.disk, store_host=HOST)
 
     # -- operations
@@ -100,6 +103,26 @@ class Machine:
     def flush_all(self) -> None:
         self.store.flush_all()
         self.model.durable = self.store.appended
+
+    def rebuild_step(self) -> None:
+        """One step of building the views anew, everything else going on between the steps."""
+        if self.rebuild is None:
+            self.rebuild = self.store.rebuild_views(self.random.choice((1, 900, 1 << 20))).steps()
+        problem, work = "", None
+        try:
+            work = next(self.rebuild, None)
+        except StoreError as error:
+            problem = str(error)
+        assert not problem or "the log was cut" in problem
+        if work is None:
+            self.rebuild = None
+        else:
+            work()
+
+    def rebuild_whole(self) -> None:
+        self.rebuild_step()
+        while self.rebuild is not None:
+            self.rebuild_step()
 
     def truncate(self) -> None:
         if self.model.records and self.random.random() < 0.5:
@@ -143,9 +166,12 @@ class Machine:
 
     def power_cut_within(self) -> None:
         """The machine stops in the middle of an operation, at a random step of it."""
-        operation = self.random.choice((self.append, self.flush, self.flush_all, self.truncate, self.reopen))
+        operation = self.random.choice(
+            (self.append, self.flush, self.flush_all, self.truncate, self.reopen, self.rebuild_whole)
+        )
         before = Model(list(self.model.records), self.model.durable, self.model.next_key)
-        self.disk.crash_at = len(self.disk.steps) + self.random.randrange(25)
+        steps = 150 if operation == self.rebuild_whole else 25
+        self.disk.crash_at = len(self.disk.steps) + self.random.randrange(steps)
         try:
             operation()
         except PowerCut:
@@ -200,7 +226,7 @@ def test_store_agrees_with_a_plain_list(seed: int) -> None:
     weighted = (
         [machine.append] * 12
         + [machine.batch] * 2
-        + [machine.dispatch] * 4
+        + [machine.dispatch, machine.rebuild_step] * 4
         + [machine.flush, machine.flush_all, machine.truncate, machine.reopen, machine.kill]
         + [machine.power_cut, machine.power_cut_within]
     )

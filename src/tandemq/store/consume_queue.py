@@ -185,6 +185,16 @@ class ConsumeQueue:
     def directory(self) -> Path:
         return self._directory
 
+    def moved_to(self, directory: Path) -> None:
+        """Its files were renamed."""
+        self._directory = directory
+
+    def keep_start(self) -> list[Path]:
+        """A queue without entries gets a file that tells where it starts; what to sync."""
+        if not self._files:
+            self._add_file(self.first - self.first % self._file_entries)
+        return [self._path(index) for index in self._files]
+
     def cut(self, physical_limit: int) -> bool:
         """Drops every entry at or above the limit, in memory and in the files; whether there was any."""
         end = self.lower_bound(physical_limit)

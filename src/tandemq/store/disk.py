@@ -95,7 +95,9 @@ class Disk(Protocol):
 
     def remove_tree(self, path: Path) -> None: ...
 
-    def rename(self, old: Path, new: Path) -> None: ...
+    def rename(self, old: Path, new: Path) -> None:
+        """A file, or a directory with everything in it."""
+        ...
 
     def list(self, path: Path) -> list[str]:
         """Names in a directory, sorted; empty if there is none."""
@@ -303,13 +305,13 @@ class FileDisk:
         path.unlink(missing_ok=True)
 
     def remove_tree(self, path: Path) -> None:
-        for known in [known for known in self._open if path in known.parents]:
-            self._forget(known)
+        self._forget_below(path)
         shutil.rmtree(path, ignore_errors=True)
 
     def rename(self, old: Path, new: Path) -> None:
-        self._forget(old)
-        self._forget(new)
+        for path in (old, new):
+            self._forget(path)
+            self._forget_below(path)
         os.replace(old, new)
 
     def list(self, path: Path) -> list[str]:
@@ -365,6 +367,10 @@ class FileDisk:
             os.close(self._open.popitem(last=False)[1])
         self._open[path] = fd
         return fd
+
+    def _forget_below(self, path: Path) -> None:
+        for known in [known for known in self._open if path in known.parents]:
+            self._forget(known)
 
     def _forget(self, path: Path) -> None:
         fd = self._open.pop(path, None)

@@ -65,6 +65,8 @@ class Dispatcher:
         """Why dispatch can't go on, if it can't."""
         self.skipped = 0
         """Records whose topic can't be a directory: in the log, in no queue."""
+        self.restarts = False
+        """The views began empty: a second message 0 of a queue means that its topic was deleted and made again."""
         self.on_gap: Callable[[ConsumeQueue, int], None] | None = None
         """Called before a hole in a queue is filled; recovery raises here to start over."""
 
@@ -137,8 +139,8 @@ class Dispatcher:
                 if queue is None:
                     queue = self._new_queue(key)
                 if queue is not None:
-                    if queue_offset > queue.count:
-                        self._fill(queue, queue_offset)
+                    if queue_offset != queue.count:
+                        self._out_of_step(queue, queue_offset)
                     if queue_offset == queue.count:
                         queue.tail += pack_entry(physical_offset, size, tags)
                         added += 1
@@ -224,6 +226,12 @@ class Dispatcher:
         if level > 0:
             return delivery_time(store_timestamp, level, self._delays_ms)
         return code_of_tags(decoded.get("TAGS", ""))
+
+    def _out_of_step(self, queue: ConsumeQueue, queue_offset: int) -> None:
+        if queue_offset > queue.count:
+            self._fill(queue, queue_offset)
+        elif queue_offset == 0 and self.restarts:
+            queue.destroy()
 
     def _fill(self, queue: ConsumeQueue, queue_offset: int) -> None:
         """The queue lacks entries before this one: its history is gone, here (an empty queue) or where it came from."""

@@ -335,6 +335,12 @@ class KeyIndex:
         self._disk.remove(self.directory / name)
         self.dirty.discard(self.directory / name)
 
+    def adopt(self, fresh: "KeyIndex") -> None:
+        """Forgets its files for those of another index, which now lie where ours were."""
+        self.close()
+        self.load()
+        self.dirty = {self.directory / path.name for path in fresh.dirty}
+
     def take_dirty(self) -> list[Path]:
         paths = list(self.dirty)
         self.dirty.clear()

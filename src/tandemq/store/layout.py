@@ -13,6 +13,10 @@ CUT = "cut"
 """Bytes cut off a log are kept here, readable by the store tools."""
 TRUNCATION = "truncation"
 """Ours: present while a truncation is under way."""
+REBUILD = "rebuild"
+"""Ours: views that are being built anew while the store is open."""
+REBUILT = "rebuilt"
+"""Ours: present while views that were built anew take the place of the old ones."""
 
 NAME_DIGITS = 20
 

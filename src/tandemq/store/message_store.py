@@ -31,7 +31,7 @@ from tandemq.model.message import (
     TRANSACTION_PREPARED,
     StoredMessage,
 )
-from tandemq.store import checkpoint, layout, truncation
+from tandemq.store import checkpoint, layout, online_rebuild, truncation
 from tandemq.store.checkpoint import Checkpoint, CheckpointFile, ViewsPoint
 from tandemq.store.commit_log import CommitLog
 from tandemq.store.config import FlushDiskType, StoreConfig
@@ -40,6 +40,7 @@ from tandemq.store.disk import Disk, FileDisk, Lock
 from tandemq.store.dispatch import Dispatcher
 from tandemq.store.flush import Done, Flusher, Post, ViewsWork
 from tandemq.store.key_index import KeyIndex
+from tandemq.store.online_rebuild import OnlineRebuild, SyncedPoint
 from tandemq.store.queues import QueueTable
 from tandemq.store.reader import Reader
 from tandemq.store.recovery import Recovered, Recovery
@@ -83,6 +84,7 @@ class MessageStore:
         self._views_offset = -1
         """Where the last checkpoint vouches up to."""
         self._disk_used = 0.0
+        self._rebuild: OnlineRebuild | None = None
         self.recovered: Recovered | None = None
         self._build()
 
@@ -97,21 +99,10 @@ class MessageStore:
         )
         self.log = CommitLog(chain)
         self._queue_table = QueueTable(disk, self.root, config.consume_queue_file_size)
-        self._index = (
-            KeyIndex(
-                disk,
-                self.root / layout.INDEX,
-                config.index_slots,
-                config.index_entries,
-                self._clock.wall_ms,
-                writable=writable,
-            )
-            if config.index_enable
-            else None
-        )
-        delays = parse_delay_levels(config.message_delay_level)
+        self._index = self._new_index(self.root) if config.index_enable else None
+        self._delays = parse_delay_levels(config.message_delay_level)
         index = self._index if writable else None  # read-only: queues grow in memory, index files stay as they are
-        self._dispatcher = Dispatcher(self.log, self._queue_table, index, delays, 0)
+        self._dispatcher = Dispatcher(self.log, self._queue_table, index, self._delays, 0)
         self._queues = self._queue_table.table
         reader = Reader(
             self.log, self._queue_table, self._index, config.query_count_max, self.read, lambda: self.readable_limit
@@ -124,6 +115,16 @@ class MessageStore:
         self.store_time = reader.store_time
         self.earliest_store_time = reader.earliest_store_time
         self.query = reader.query
+
+    def _new_index(self, root: Path) -> KeyIndex:
+        return KeyIndex(
+            self._disk,
+            root / layout.INDEX,
+            self.config.index_slots,
+            self.config.index_entries,
+            self._clock.wall_ms,
+            writable=not self._read_only,
+        )
 
     # -- opening and closing
 
@@ -163,6 +164,7 @@ class MessageStore:
         if not self._read_only:
             disk.make_directory(root)
             self._lock = disk.lock(root / layout.LOCK)
+            online_rebuild.settle(disk, root)
         aborted = disk.file_size(root / layout.ABORT) is not None
         self._checkpoint = self._read_checkpoint()
         intent = truncation.pending(disk, root)
@@ -231,6 +233,7 @@ class MessageStore:
         if self._closed:
             return
         self._closed = True
+        self._cancel_rebuild("the store was closed")
         try:
             self._flusher.stop()
             if not self._read_only and self._flusher.poison is None:
@@ -241,6 +244,7 @@ class MessageStore:
 
     def _close_clean(self) -> None:
         self._flusher.flush_once()
+        online_rebuild.discard(self._disk, self.root)
         try:
             while self.dispatch():
                 pass
@@ -558,22 +562,16 @@ class MessageStore:
             newest = self._index.newest
             if newest is not None:
                 index_name, index_count = newest.path.name, newest.count
-        position, timestamp = self._dispatcher.position, self._dispatcher.last_timestamp
-        point = Checkpoint(
-            log_timestamp=timestamp,
-            queue_timestamp=timestamp,
-            index_timestamp=timestamp,
-            master_flushed_offset=0,
-            confirmed_offset=self._confirmed or 0,
-            views=ViewsPoint(
-                offset=position,
-                queue_entries=self._queue_table.entries(),
-                index_name=index_name,
-                index_count=index_count,
-                clean=clean,
-                boot_id=self._disk.boot_id(),
-            ),
+        position = self._dispatcher.position
+        views = ViewsPoint(
+            offset=position,
+            queue_entries=self._queue_table.entries(),
+            index_name=index_name,
+            index_count=index_count,
+            clean=clean,
+            boot_id=self._disk.boot_id(),
         )
+        data = self._checkpoint_data(views, self._dispatcher.last_timestamp)
         path = self.root / layout.CHECKPOINT
         if self._disk.file_size(path) is None:
             self._disk.create_file(path, checkpoint.SIZE)
@@ -582,7 +580,84 @@ class MessageStore:
         def done() -> None:
             self._views_offset = position
 
-        return ViewsWork(position, files, directories, self._checkpoint.written(point), path, done)
+        return ViewsWork(position, files, directories, data, path, done)
+
+    def _checkpoint_data(self, views: ViewsPoint, timestamp: int) -> bytes:
+        return self._checkpoint.written(
+            Checkpoint(
+                log_timestamp=timestamp,
+                queue_timestamp=timestamp,
+                index_timestamp=timestamp,
+                master_flushed_offset=0,
+                confirmed_offset=self._confirmed or 0,
+                views=views,
+            )
+        )
+
+    # -- building the views anew
+
+    @property
+    def is_open(self) -> bool:
+        return not self._closed
+
+    def rebuild_views(self, step_size: int = online_rebuild.STEP_SIZE) -> OnlineRebuild:
+        """Begins to build queues and index anew from the log, beside the live ones; see `OnlineRebuild.steps`.
+
+        Appends, reads and dispatch go on meanwhile. One at a time; a cut of the log ends it.
+        """
+        if self._read_only or self._closed:
+            self._refuse()
+        if self._rebuild is not None and self._rebuild.is_running:
+            raise StoreError(f"{self.root}: the views are being built anew already, wait until that is done")
+        beside = self.root / layout.REBUILD
+        queues = QueueTable(self._disk, beside, self.config.consume_queue_file_size)
+        index = self._new_index(beside) if self._index is not None else None
+        self._rebuild = OnlineRebuild(self, self._disk, self.root, self.log, queues, index, self._delays, step_size)
+        return self._rebuild
+
+    def adopt(self, rebuild: OnlineRebuild) -> int:
+        """The last step of a rebuild: its views replace ours, all or nothing. How many queues had another end."""
+        with self._flusher.paused():
+            self._flusher.forget_views()
+            self._flusher._sync_log()
+            if self._flusher.poison is not None:
+                raise self._flusher.poison
+            rebuild.catch_up()
+            durable_ends, corrected = rebuild.match(self._queues)
+            point = rebuild.synced
+            online_rebuild.announce(self._disk, self.root, self._rebuilt_checkpoint(point, durable_ends))
+            rebuild.is_decided = True
+            if self._index is not None and rebuild.index is not None:
+                self._index.close()
+                rebuild.index.close()
+            try:
+                online_rebuild.swap(self._disk, self.root)
+            except OSError as error:
+                self._disk_full = f"{self.root}: new views could not take their place ({error}): restart, which will"
+                raise StoreError(self._disk_full) from error
+            self._queue_table.adopt(rebuild.queues, rebuild.unsynced)
+            if self._index is not None and rebuild.index is not None:
+                self._index.adopt(rebuild.index)
+        self._dirty_queues = set(rebuild.unsynced)
+        self._dispatcher.index_from = self._dispatcher.position
+        self._dispatcher.pending_size = 0
+        self._views_offset = point.position
+        return corrected
+
+    def _rebuilt_checkpoint(self, point: SyncedPoint, durable_ends: int) -> bytes:
+        views = ViewsPoint(
+            offset=point.position,
+            queue_entries=durable_ends,
+            index_name=point.index_name,
+            index_count=point.index_count,
+            clean=False,
+            boot_id=self._disk.boot_id(),
+        )
+        return self._checkpoint_data(views, point.timestamp)
+
+    def _cancel_rebuild(self, reason: str) -> None:
+        if self._rebuild is not None:
+            self._rebuild.cancelled = reason
 
     # -- flushing
 
@@ -658,6 +733,7 @@ class MessageStore:
             raise OffsetOutOfRange(offset, self.first_offset, end)
         if offset == end and self.log.written == end:
             return 0
+        self._cancel_rebuild(f"the log was cut at {offset}")
         if save_to is not None and offset < end:
             self._save(offset, end, save_to)
         with self._flusher.paused():
@@ -752,6 +828,7 @@ class MessageStore:
                 f"a log can't start at {first_offset}, which is no multiple of "
                 f"mappedFileSizeCommitLog={self.config.commit_log_segment_size}: use the size the other replicas have"
             )
+        self._cancel_rebuild(f"the log was reset to start at {first_offset}")
         with self._flusher.paused():
             self._flusher.forget_views()
             truncation.announce(self._disk, self.root, Truncation(first_offset, reset=True))

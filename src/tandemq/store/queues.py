@@ -78,6 +78,14 @@ class QueueTable:
                 self._disk.sync_directory(self._root / CONSUME_QUEUE)
         return len(keys)
 
+    def adopt(self, fresh: "QueueTable", unsynced: Iterable[tuple[str, int]]) -> None:
+        """Replaces its queues by those of another table, whose files now lie where ours were."""
+        self.clear()
+        for key, queue in fresh.table.items():
+            queue.moved_to(queue_directory(self._root, *key))
+            self.table[key] = queue
+        self._new_directories = {self.table[key].directory for key in unsynced}
+
     def clear(self) -> None:
         """Forgets the queues, not their files."""
         self.table.clear()

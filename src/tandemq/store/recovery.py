@@ -335,6 +335,7 @@ class Recovery:
         dispatcher.index_from = max(begin, self.indexed_to)
         dispatcher.position = self._boundary_at_or_below(begin)
         dispatcher.on_gap = on_gap
+        dispatcher.restarts = not self.queues.table
         try:
             while dispatcher.position < end:
                 before = dispatcher.position
@@ -348,6 +349,7 @@ class Recovery:
                     break
         finally:
             dispatcher.on_gap = None
+            dispatcher.restarts = False
         return begin
 
     def _boundary_at_or_below(self, offset: int) -> int:

@@ -8,7 +8,7 @@ Faults injected here, each a thing that real disks do and the store must survive
 """
 
 import errno
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from random import Random
 
@@ -88,6 +88,9 @@ class MemoryDisk:
     def named(self, directory: Path, name: Path, file: _File | None) -> None:
         """Called after a name appeared (file) or went (None)."""
 
+    def tree_renamed(self, files: list[Path], moved: Callable[[Path], Path], directory: Path) -> None:
+        """Called after a directory with these files got another name, given by `moved`."""
+
     # -- Disk
 
     def create_segment(self, path: Path, size: int) -> MemorySegment:
@@ -155,10 +158,25 @@ class MemoryDisk:
 
     def rename(self, old: Path, new: Path) -> None:
         self.step("rename", new)
+        if old in self.directories:
+            self._rename_tree(old, new)
+            return
         file = self.files.pop(old)
         self.files[new] = file
         self.named(old.parent, new, file)
         self.named(old.parent, old, None)
+
+    def _rename_tree(self, old: Path, new: Path) -> None:
+        def moved(path: Path) -> Path:
+            return new / path.relative_to(old)
+
+        if self.list(new):
+            raise OSError(errno.ENOTEMPTY, "directory not empty", str(new))
+        inside = [known for known in self.files if old in known.parents]
+        for known in inside:
+            self.files[moved(known)] = self.files.pop(known)
+        self.directories = {moved(d) if d == old or old in d.parents else d for d in self.directories}
+        self.tree_renamed(inside, moved, new.parent)
 
     def list(self, path: Path) -> list[str]:
         depth = len(path.parts)
@@ -216,7 +234,8 @@ class CrashableDisk(MemoryDisk):
         self.crash_at = crash_at
         self.steps: list[str] = []
         self._durable_names: dict[Path, _File] = {}
-        self._pending_names: list[tuple[Path, Path, _File | None]] = []
+        self._pending_names: list[tuple[Path, dict[Path, _File | None]]] = []
+        """(directory whose sync makes it durable, names that change together)"""
 
     def step(self, what: str, path: Path) -> None:
         if self.crash_at is not None and len(self.steps) >= self.crash_at:
@@ -224,23 +243,27 @@ class CrashableDisk(MemoryDisk):
         self.steps.append(f"{what} {path.name}")
 
     def named(self, directory: Path, name: Path, file: _File | None) -> None:
-        self._pending_names.append((directory, name, file))
+        self._pending_names.append((directory, {name: file}))
+
+    def tree_renamed(self, files: list[Path], moved: Callable[[Path], Path], directory: Path) -> None:
+        # A name inside that was not durable before is not durable after: it waits for a sync of its directory.
+        pending = [(where, names) for where, names in self._pending_names if any(name in files for name in names)]
+        unsettled = {name for _, names in pending for name in names}
+        batch: dict[Path, _File | None] = dict.fromkeys(files)
+        batch |= {moved(name): self.files[moved(name)] for name in files if name not in unsettled}
+        self._pending_names.append((directory, batch))
+        for where, names in pending:
+            self._pending_names.append((moved(where), {moved(name): file for name, file in names.items()}))
 
     def sync_directory(self, path: Path) -> None:
         super().sync_directory(path)
         rest = []
-        for directory, name, file in self._pending_names:
+        for directory, names in self._pending_names:
             if directory == path:
-                self._settle(name, file)
+                _settle(self._durable_names, names)
             else:
-                rest.append((directory, name, file))
+                rest.append((directory, names))
         self._pending_names = rest
-
-    def _settle(self, name: Path, file: _File | None) -> None:
-        if file is None:
-            self._durable_names.pop(name, None)
-        else:
-            self._durable_names[name] = file
 
     def after_crash(self, random: Random | None = None, *, keep_all: bool = False) -> "CrashableDisk":
         """What survives. Without `random`: only what was synced, or, with keep_all, everything (kill -9)."""
@@ -250,13 +273,10 @@ class CrashableDisk(MemoryDisk):
         else:
             kept = random.randrange(len(pending) + 1) if random is not None else 0
         names = dict(self._durable_names)
-        for _, name, file in pending[:kept]:
-            if file is None:
-                names.pop(name, None)
-            else:
-                names[name] = file
+        for _, changed in pending[:kept]:
+            _settle(names, changed)
         found = CrashableDisk(capacity=self.capacity)
-        found.directories = set(self.directories)
+        found.directories = self.directories | {parent for name in names for parent in name.parents}
         found.boot = self.boot if keep_all else self.boot + 1
         for name, file in names.items():
             copy = found.files[name] = _File(0)
@@ -265,6 +285,14 @@ class CrashableDisk(MemoryDisk):
             copy.reserved = file.reserved
             found._durable_names[name] = copy
         return found
+
+
+def _settle(durable: dict[Path, _File], names: dict[Path, _File | None]) -> None:
+    for name, file in names.items():
+        if file is None:
+            durable.pop(name, None)
+        else:
+            durable[name] = file
 
 
 def _survivor(file: _File, random: Random | None) -> bytearray:
