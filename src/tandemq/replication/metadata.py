@@ -30,6 +30,8 @@ COALESCE: Final = 0.2
 """Changes within this time are told together: a busy consumer group commits many times a second."""
 PAUSE_MIN, PAUSE_MAX = 0.2, 5.0
 REQUEST_TIMEOUT: Final = 5.0
+NOBODY_PAUSE: Final = 0.5
+"""Between looks for a master that nobody has named yet: only at a start, or while there is none."""
 
 
 class PairCode(IntEnum):
@@ -149,7 +151,7 @@ class MetadataFollower:
         while True:
             place = self._where()
             if place is None:
-                await self._sleep(self._interval)
+                await self._sleep(NOBODY_PAUSE)
                 continue
             address, is_ours = place
             try:
