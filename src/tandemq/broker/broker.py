@@ -28,6 +28,7 @@ from tandemq.broker.handlers.offsets import OffsetHandlers
 from tandemq.broker.handlers.peers import PeerHandlers
 from tandemq.broker.handlers.pull import PullHandlers
 from tandemq.broker.handlers.query import QueryHandlers
+from tandemq.broker.handlers.rebuild import RebuildHandlers
 from tandemq.broker.handlers.reply import ReplyHandlers
 from tandemq.broker.handlers.reset import ResetHandlers
 from tandemq.broker.handlers.send import SendHandlers
@@ -280,6 +281,7 @@ class Broker:
         self.sends.timers_waiting = lambda: self.timers.waiting
         self.idempotence = self.sends.idempotence = IdempotentSends(store, self.root / "config")
         self.clients = ClientHandlers(topics, groups, members, live, clock)
+        self.rebuilds = RebuildHandlers(store, clock)
         families: tuple[HasHandlers, ...] = (
             self.pulls,
             self.clients,
@@ -289,6 +291,7 @@ class Broker:
             GroupHandlers(groups, offsets, self.groups_file),
             ConfigHandlers(live),
             QueryHandlers(store),
+            self.rebuilds,
             ReplyHandlers(live, self.writer, topics, members, clock, store_host=self.store_host, address=self.address),
             ResetHandlers(
                 live, store, topics, groups, offsets, members, is_slave=is_slave, wake=self.pulls.offset_reset
@@ -360,6 +363,7 @@ class Broker:
         self._tasks.clear()
         await self._stop_master_services()
         await self.idempotence.stop()
+        await self.rebuilds.stop()
         if self.writer.refusal is None:
             self.writer.refusal = WriteRefused("the broker is stopping, send to another")
         await self.writer.drained(DRAIN_SECONDS_MAX)

@@ -14,6 +14,7 @@ from rich.markup import escape
 from rich.table import Table
 
 from tandemq.cli.render import note, print_json, progress, time_text
+from tandemq.cli.store_online import rebuild_by_broker
 from tandemq.codec.record import parse_record, walk
 from tandemq.errors import StoreError
 from tandemq.model.message import StoredMessage
@@ -138,8 +139,24 @@ def _line(message: StoredMessage) -> str:
 
 
 @app.command()
-def rebuild(directory: Directory, as_json: Json = False) -> None:
-    """Build consume queues and index anew from the log. Refused while a broker has the store open."""
+def rebuild(
+    directory: Annotated[
+        Path | None,
+        typer.Argument(help="The store's root, which holds commitlog/ (storePathRootDir).", metavar="DIR"),
+    ] = None,
+    online: Annotated[
+        str | None,
+        typer.Option("--online", metavar="ADDRESS", help="Instead: host:port of a running broker, which goes on."),
+    ] = None,
+    as_json: Json = False,
+) -> None:
+    """Build consume queues and index anew from the log: of a store that no broker has open, or --online by a broker."""
+    if (directory is None) == (online is None):
+        raise typer.BadParameter("give the directory of a store, or --online and the address of its broker")
+    if online is not None:
+        rebuild_by_broker(online, as_json)
+        return
+    assert directory is not None
     disk, config = _found(directory)
     with _bar("rebuilding") as step:
         status = rebuild_store(disk, directory, config, progress=step)

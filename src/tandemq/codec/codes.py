@@ -112,6 +112,13 @@ class RequestCode(IntEnum):
     RESET_MASTER_FLUSH_OFFSET = 908  # b→b
 
 
+class OperatorCode(IntEnum):
+    """Requests of our own tools to our own brokers; a range upstream does not use (replication has those below)."""
+
+    REBUILD_VIEWS = 32111
+    REBUILD_STATUS = 32112
+
+
 class ResponseCode(IntEnum):
     """What an answer says; anything but SUCCESS carries a remark."""
 
@@ -165,4 +172,4 @@ def code_name(code: int) -> str:
     return _REQUEST_NAMES.get(code, str(code))
 
 
-_REQUEST_NAMES: dict[int, str] = {int(member): member.name for member in RequestCode}
+_REQUEST_NAMES: dict[int, str] = {int(member): member.name for member in (*RequestCode, *OperatorCode)}

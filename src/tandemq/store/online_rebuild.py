@@ -11,7 +11,7 @@ The work is a generator, `OnlineRebuild.steps`: its owner's thread takes the ste
 syncing) is handed out to be done anywhere before the next step.
 """
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Generator, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Protocol
@@ -134,7 +134,7 @@ class OnlineRebuild:
 
     # -- the work
 
-    def steps(self) -> Iterator[Work]:
+    def steps(self) -> Generator[Work, None, None]:
         """Run each item, in any thread, before asking for the next; the rebuild is complete when there is none."""
         try:
             discard(self._disk, self._root)
