@@ -28,6 +28,7 @@ from tandemq.replication.decisions import (
 from tandemq.replication.epochs import ReplicaRecord
 from tandemq.replication.hands import StoreHands
 from tandemq.replication.master_state import MasterState, Phase
+from tandemq.replication.session import SessionState
 from tandemq.replication.wire import Wire
 
 log = logging.getLogger(__name__)
@@ -36,6 +37,10 @@ COPY_SIZE_MAX = 64 << 10
 """Up to here header and bytes go out in one call, copied; above, sendfile saves more than the second call costs."""
 NEWS_DELAY = 0.002
 """Slaves that have every byte learn of a higher confirmed offset this much later, many acks in one frame."""
+GATHER_DELAY = 0.001
+GATHER_SIZE = 64 << 10
+"""New bytes are gathered this long, or until there are so many, while no send waits for them; those of sends that do
+wait leave at once, or with the ack of the frame before them. A frame and an ack for every message cost more than it."""
 READ_SIZE = 256 << 10
 TURN_SIZE = 4 << 20
 """Bytes for one slave before the loop's other work gets its turn."""
@@ -72,6 +77,7 @@ class MasterShell:
         self._count = 0
         self._timer: asyncio.TimerHandle | None = None
         self._news_timer: asyncio.TimerHandle | None = None
+        self._gather_timer: asyncio.TimerHandle | None = None
         self._buffer = bytearray(READ_SIZE)
         self._view = memoryview(self._buffer)
         self._stopped = False
@@ -97,9 +103,10 @@ class MasterShell:
                 self._loop.remove_reader(self._listener.fileno())
                 self._listener.close()
             if clean:
+                self._pump()
                 self._act(self.state.stop(self._clock.monotonic()))
         self._stopped = True
-        for timer in (self._timer, self._news_timer):
+        for timer in (self._timer, self._news_timer, self._gather_timer):
             if timer is not None:
                 timer.cancel()
         for wire in list(self._wires.values()):
@@ -144,7 +151,7 @@ class MasterShell:
             wire.lose("the slave closed the connection")
             return
         self._act(self.state.receive(session, self._view[:size], self._clock.monotonic()))
-        self._pump_one(session)
+        self._pump_due(session)
 
     def _lost(self, session: int) -> None:
         self._wires.pop(session, None)
@@ -158,7 +165,8 @@ class MasterShell:
         end = self._store.appended
         if end != self.state.log.end and self.state.phase is Phase.OPEN:
             self._act(self.state.appended(end))
-            self._pump()
+            for session in tuple(self._wires):
+                self._pump_due(session)
 
     def flushed(self) -> None:
         """The store's flushed offset moved."""
@@ -176,6 +184,21 @@ class MasterShell:
         self._act(self.state.order(number, text, self._clock.monotonic()))
 
     # --- streaming --------------------------------------------------------------------------------------------------
+
+    def _pump_due(self, session_id: int) -> None:
+        """As `_pump_one`, but a few new bytes may wait for more of them."""
+        session = self.state.sessions.get(session_id)
+        if session is None or (fresh := self.state.log.end - session.sent) == 0:
+            return
+        at_once = len(self.state.acks) and session.received == session.sent
+        if at_once or fresh >= GATHER_SIZE or session.state is not SessionState.IN_SYNC:
+            self._pump_one(session_id)
+        elif self._gather_timer is None and not self._stopped:
+            self._gather_timer = self._loop.call_later(GATHER_DELAY, self._gathered)
+
+    def _gathered(self) -> None:
+        self._gather_timer = None
+        self._pump()
 
     def _pump(self) -> None:
         for session in list(self._wires):
