@@ -81,7 +81,8 @@ def write_store(root: Path, messages: int) -> int:
                 file.write(copy)
                 left -= len(data)
                 written += per_block
-            file.write(left.to_bytes(4, "big") + bytes.fromhex("CBD43194"))
+            if written < messages:  # the last segment ends in zeros, as a broker's does
+                file.write(left.to_bytes(4, "big") + bytes.fromhex("CBD43194"))
             file.truncate(SEGMENT)
         offset += SEGMENT
     return written
@@ -105,6 +106,7 @@ class Shared:
 def session(run: Run) -> Iterator[Any]:
     work = Path(tempfile.mkdtemp(prefix="tqb-"))
     builder = session_builder("bench", master="local[2]", work_directory=work).config("spark.ui.enabled", "false")
+    builder = builder.config("spark.ui.showConsoleProgress", "false")
     spark = builder.config("spark.driver.memory", "4g").getOrCreate()
     spark.sparkContext.setLogLevel("OFF")
     try:
