@@ -368,7 +368,7 @@ class Pair:
             told = info.get("masterHaAddress", "")
             if configured and configured != told and await self._is_slaves(configured):
                 configured = told  # an order of things before a promotion
-            return MasterPlace(announced or configured or told, True)
+            return MasterPlace(announced or configured or told, True, info.get("tandemqGroup", ""))
         ha_address = ha_address or info.get("masterHaAddress", "")
         return MasterPlace(ha_address, False) if ha_address else None
 

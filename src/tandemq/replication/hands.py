@@ -85,6 +85,8 @@ class StoreHands:
         if reset.save_from < reset.end:
             self.save_aside(reset.save_from, reset.end)
             self._note(reset.save_from, reset.end, reset.why)
+        elif self.store.appended > self.store.first_offset:
+            self._note(reset.end, reset.end, f"began anew at {reset.offset}: {reset.why}")
         self.events[_reset_event(reset.why)] += 1
         self.store.reset(reset.offset)
 

@@ -44,6 +44,8 @@ class MasterPlace:
 
     ha_address: str
     extended: bool
+    group: str = ""
+    """Which group that broker says it belongs to."""
 
 
 class NotFollowable(ReplicationError):
@@ -172,7 +174,10 @@ class SlaveShell:
         if place is None:
             self._lonely += 1
             if self._lonely >= LONELY_MIN:
-                text = "no master is known: no haMasterAddress, and no name server named one"
+                text = (
+                    "no master is known: no haMasterAddress, and no name server named one. If no broker of the group "
+                    "is open, `tandemq broker promote` the one that was in sync"
+                )
                 self._note_trouble(Reason.UNREACHABLE, text)
             return
         self._lonely = 0
@@ -181,6 +186,8 @@ class SlaveShell:
         # What the last session believed may not have happened: begin again from what the store has.
         self.state = self._make_state(place.extended)
         self._note_applied()
+        if isinstance(self.state, SlaveState):
+            self.state.master_group = place.group
         self._session += 1
         self._ended.clear()
         self._wire = Wire(

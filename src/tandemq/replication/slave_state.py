@@ -125,6 +125,8 @@ class SlaveState(FrameInProgress):
         """Dispatched; told by the shell, reported to the master for people to see."""
         self.master = ""
         """Identity of the master we follow."""
+        self.master_group = ""
+        """The group the broker we connect to says it belongs to; empty if it did not say."""
         self.trouble: tuple[float, Reason, str] | None = None
         """When, why and how the last session ended."""
         self.last_heard = self.last_sent = now
@@ -203,8 +205,7 @@ class SlaveState(FrameInProgress):
     def _on_challenge(self, out: list[Decision], challenge: Challenge, now: float) -> None:
         expected = ha.key_proof(self.terms.shared_key, "master", self._nonce, challenge.nonce, self.terms.group)
         if not ha.same_proof(challenge.proof, expected):
-            text = "the master did not prove the shared key for this group: another key, or another brokerName"
-            self._close(out, Reason.KEY_REFUSED, text, now)
+            self._refuse_master(out, now)
             return
         self._promise(out, challenge)
         record = self.record
@@ -226,6 +227,18 @@ class SlaveState(FrameInProgress):
         )
         self.phase = SlavePhase.TOLD
         self._send(out, hello, now)
+
+    def _refuse_master(self, out: list[Decision], now: float) -> None:
+        """The proof covers key and group: say which of them is wrong, as far as it can be known."""
+        if self.master_group not in ("", self.terms.group):
+            text = f"slave of group {self.terms.group!r} at a master of group {self.master_group!r}"
+            self._close(out, Reason.WRONG_GROUP, text, now)
+            return
+        if self.master_group:
+            text = "the master did not prove the shared key: it has another, or only one of the two has one"
+        else:
+            text = "the master did not prove the shared key for this group: another key, or another brokerName"
+        self._close(out, Reason.KEY_REFUSED, text, now)
 
     def _promise(self, out: list[Decision], challenge: Challenge) -> None:
         """Not to serve an older master any more; if we already serve a newer one, our HELLO says so."""
@@ -270,6 +283,9 @@ class SlaveState(FrameInProgress):
             reason = Reason.DIVERGED if agreed is None else Reason.OFFSET_GONE
             why = "the log is empty" if empty else f"{reason.value}: {reason.advice}"
             out.append(Reset(welcome.start_empty_at, save_from, log.end, why))
+            if not empty:
+                text = f"begins anew at {welcome.start_empty_at}, its own log ended at {log.end}: {why}"
+                out.append(Note("began-anew", text, loud=True))
             log.first = log.end = log.flushed = welcome.start_empty_at
         elif agreed < log.end:
             why = f"the master's epoch {welcome.number} has another history from {agreed} on"

@@ -1,0 +1,95 @@
+"""Why a slave is not in sync: asked on the slave, and on the master where it can know, `ha status` names the reason."""
+
+import asyncio
+import json
+from collections.abc import Mapping
+from contextlib import AsyncExitStack
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tandemq.broker.addresses import free_port
+from tandemq.broker.broker import Broker
+from tandemq.broker.config import BrokerConfig, BrokerRole
+from tandemq.cli.ha import _advice
+from tandemq.codec.command import Command
+from tandemq.remoting.client import RemotingClient
+from tandemq.remoting.config import RemotingConfig
+from tandemq.replication.config import ReplicationConfig
+from tandemq.replication.hands import _reset_event
+from tandemq.replication.metadata import PairCode
+from tandemq.store.config import StoreConfig
+
+HOST = "127.0.0.1"
+SECONDS = 30.0
+
+
+def broker(root: Path, role: BrokerRole, name: str = "a", **replication: Any) -> Broker:
+    return Broker(
+        BrokerConfig(
+            broker_name=name,
+            broker_id=0 if role is not BrokerRole.SLAVE else 1,
+            role=role,
+            broker_ip1=HOST,
+            store_path_root_dir=str(root),
+        ),
+        StoreConfig(commit_log_segment_size=1 << 16, index_slots=64, index_entries=64),
+        RemotingConfig(listen_port=free_port(HOST), bind_address=HOST),
+        ReplicationConfig(reconnect_ms_max=50, **replication),
+    )
+
+
+async def status(client: RemotingClient, asked: Broker) -> dict[str, Any]:
+    found: dict[str, Any] = json.loads(bytes((await client.invoke(asked.address, Command(PairCode.HA_DETAIL), 5)).body))
+    return found
+
+
+async def reasons(
+    directory: Path, master: Mapping[str, Any], slave: Mapping[str, Any], *, name: str = "a", address: str = ""
+) -> tuple[str, str, list[str]]:
+    """The reason on the slave and on the master, and what `tandemq ha status` prints below its tables."""
+    async with AsyncExitStack() as stack:
+        client = await stack.enter_async_context(RemotingClient(RemotingConfig()))
+        reigns = broker(directory / "master", BrokerRole.SYNC_MASTER, **master)
+        await stack.enter_async_context(reigns)
+        place = address or f"{HOST}:{reigns.ha_port}"
+        follows = broker(directory / "slave", BrokerRole.SLAVE, name, ha_master_address=place, **slave)
+        await stack.enter_async_context(follows)
+        deadline = asyncio.get_running_loop().time() + SECONDS
+        while not (mine := await status(client, follows)).get("reason"):
+            assert asyncio.get_running_loop().time() < deadline, mine
+            await asyncio.sleep(0.02)
+        theirs = await status(client, reigns)
+        seen = next((one["reason"] for one in theirs["replicas"]), "")
+        return mine["reason"], seen, _advice([mine, theirs])
+
+
+def test_another_key(tmp_path: Path) -> None:
+    found = asyncio.run(reasons(tmp_path, {"shared_key": "one"}, {"shared_key": "other"}))
+    assert found[:2] == ("key-refused", "key-refused")
+    assert all("set the same haSharedKey on both brokers" in line for line in found[2])
+    assert len(found[2]) == 2
+
+
+def test_another_group(tmp_path: Path) -> None:
+    found = asyncio.run(reasons(tmp_path, {}, {}, name="b"))
+    assert found[:2] == ("wrong-group", "wrong-group")
+    assert "'DefaultCluster/b' at a master of group 'DefaultCluster/a'" in found[2][0]
+    assert "give both brokers the same brokerClusterName and brokerName" in found[2][0]
+
+
+@pytest.mark.parametrize("is_free", [True, False], ids=["nobody-listens", "not-an-address"])
+def test_the_wrong_address(tmp_path: Path, is_free: bool) -> None:
+    address = f"{HOST}:{free_port(HOST)}" if is_free else "no-such-host.invalid:10912"
+    found = asyncio.run(reasons(tmp_path, {}, {}, address=address))
+    assert found[:2] == ("unreachable", "")
+    assert address.partition(":")[0] in found[2][0]
+    assert "check the address, that the master runs, and that its HA port is open" in found[2][0]
+
+
+def test_resets_are_counted_by_a_bounded_set_of_reasons() -> None:
+    assert _reset_event("diverged: whatever the advice is") == "reset-diverged"
+    assert _reset_event("offset-gone: whatever") == "reset-offset-gone"
+    assert _reset_event("the log is empty") == "reset-empty"
+    assert _reset_event("starts over from what replica x has") == "reset-other-history"
