@@ -122,6 +122,8 @@ class AckQueue:
         self._flushed = 0
         self._group_size_min = max(1, group_size)
         self._members: frozenset[str] = frozenset()
+        self.group_size = self._group_size_min
+        """Nodes of the group: the configured number, or those known if they are more."""
         self.fall_behind_max = fall_behind_max
         """A replica whose received offset is this far behind a record can't be waited for."""
         self.why_missing = "no slave is connected"
@@ -133,14 +135,13 @@ class AckQueue:
     def flushed_offset(self) -> int:
         return self._flushed
 
-    @property
-    def group_size(self) -> int:
-        """Nodes of the group: the configured number, or those known if they are more."""
-        return max(self._group_size_min, 1 + len(self._members | self._copies.keys()))
+    def _count_group(self) -> None:
+        self.group_size = max(self._group_size_min, 1 + len(self._members | self._copies.keys()))
 
     def set_members(self, replicas: frozenset[str]) -> None:
         """The replicas known to belong to the group, connected or not: what `majority` and `all` count against."""
         self._members = replicas
+        self._count_group()
         self._settle()
 
     def flushed(self, offset: int) -> None:
@@ -154,6 +155,7 @@ class AckQueue:
         copy = self._copies.get(replica)
         if copy is None:
             self._copies[replica] = _Copy(received, min(durable, received))
+            self._count_group()
         elif received > copy.received or durable > copy.durable:
             copy.received = max(copy.received, received)
             copy.durable = max(copy.durable, min(durable, copy.received))
@@ -164,6 +166,7 @@ class AckQueue:
     def lost(self, replica: str, reason: str) -> None:
         """A replica no longer counts: waiters that can't be satisfied without it fail now, with the reason."""
         if self._copies.pop(replica, None) is not None:
+            self._count_group()
             self.why_missing = reason
             self._settle()
             self._fail_unreachable()
@@ -224,6 +227,7 @@ class AckQueue:
     def forget_replicas(self, reason: str) -> None:
         """Drops every replica's offsets, when an epoch ends: an ack belongs to one epoch."""
         self._copies.clear()
+        self._count_group()
         self.why_missing = reason
         for queue in self._queues.values():
             queue.watermark = self.watermark(queue.level, queue.local_flush)
@@ -240,7 +244,10 @@ class AckQueue:
         return min(heads) if heads else None
 
     def __len__(self) -> int:
-        return sum(len(queue.waiting) for queue in self._queues.values())
+        count = 0
+        for queue in self._queues.values():
+            count += len(queue.waiting)
+        return count
 
     # --- settling ---------------------------------------------------------------------------------------------------
 
@@ -262,7 +269,10 @@ class AckQueue:
         if others <= 0:
             return ""
         behind_max = self.fall_behind_max
-        near = sum(1 for copy in self._copies.values() if end_offset - copy.received < behind_max)
+        near = 0
+        for copy in self._copies.values():
+            if end_offset - copy.received < behind_max:
+                near += 1
         if near >= others:
             return ""
         if len(self._copies) >= others:

@@ -742,7 +742,9 @@ class MasterState:
     def _is_left_alone(self) -> bool:
         """Whether too few replicas are left for the default level, and readers are not to wait for them."""
         others = self.terms.level.needed(self.acks.group_size) - 1
-        return others > 0 and not self.terms.readers_wait and self._countable() < others
+        if others <= len(self.record.in_sync) or self.terms.readers_wait:  # asked for every append and ack
+            return False
+        return self._countable() < others
 
     def _countable(self) -> int:
         """Replicas on record as in sync, or classic ones that are: those whose acks readers wait for."""
