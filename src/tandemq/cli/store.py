@@ -15,7 +15,7 @@ from rich.table import Table
 
 from tandemq.cli.render import note, print_json, progress, time_text
 from tandemq.cli.store_online import rebuild_by_broker
-from tandemq.codec.record import parse_record, walk
+from tandemq.codec.record import MAGIC_V1, MAGIC_V2, SIZE_MAGIC, parse_record, walk
 from tandemq.errors import StoreError
 from tandemq.model.message import StoredMessage
 from tandemq.store import layout
@@ -96,6 +96,8 @@ def dump(
     """Print messages, in log order, or in queue order with --topic and --queue. `--json`: one object a line."""
     disk, config = _found(directory)
     store = MessageStore.open(directory, config, disk=disk, read_only=True)
+    for where, what in store.log.chain.problems:
+        note(f"{directory / where}: {what}; what is there is shown")
     try:
         if topic is not None and queue is not None:
             messages = _of_queue(store, topic, queue, start)
@@ -118,6 +120,8 @@ def _of_queue(store: MessageStore, topic: str, queue_id: int, start: int | None)
     while position < highest:
         result = store.get(topic, queue_id, position, 32, MEBIBYTE)
         for piece in result.slices:
+            if SIZE_MAGIC.unpack_from(piece)[1] not in (MAGIC_V1, MAGIC_V2):
+                continue  # in a hole of the log
             for at, _, _ in walk(piece, 0, len(piece)):
                 yield parse_record(piece, at)
         position = max(result.next_offset, position + 1)

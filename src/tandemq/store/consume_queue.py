@@ -35,6 +35,7 @@ class ConsumeQueue:
         "_files",
         "_named",
         "_tail_at",
+        "_writable",
         "count",
         "first",
         "min_index",
@@ -45,8 +46,11 @@ class ConsumeQueue:
         "topic",
     )
 
-    def __init__(self, disk: Disk, directory: Path, file_size: int, topic: str, queue_id: int) -> None:
+    def __init__(
+        self, disk: Disk, directory: Path, file_size: int, topic: str, queue_id: int, writable: bool = True
+    ) -> None:
         self._disk = disk
+        self._writable = writable
         self._directory = directory
         self._file_entries = file_size // ENTRY_SIZE
         self._files: list[int] = []
@@ -247,7 +251,8 @@ class ConsumeQueue:
         return dropped
 
     def destroy(self) -> None:
-        self._disk.remove_tree(self._directory)
+        if self._writable:
+            self._disk.remove_tree(self._directory)
         self._files.clear()
         self._dirty.clear()
         self._set_count(0)

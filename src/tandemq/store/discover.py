@@ -16,32 +16,32 @@ _RATIOS = (4, 2, 1, 3, 5, 8, 10)
 def discover_config(disk: Disk, root: Path, default: StoreConfig | None = None) -> StoreConfig:
     """`default` with the sizes of the files under `root`."""
     config = default if default is not None else StoreConfig()
-    log_size = _first_size(disk, root / layout.COMMIT_LOG)
+    log_size = _common_size(disk, root / layout.COMMIT_LOG)
     if log_size:
         config = replace(config, commit_log_segment_size=log_size)
     queue_size = _queue_file_size(disk, root / layout.CONSUME_QUEUE)
     if queue_size:
         config = replace(config, consume_queue_segment_size=queue_size)
     names = [name for name in disk.list(root / layout.INDEX) if name.isdecimal()]
-    if not names:
-        return config
-    slots, entries = index_shape(disk, root / layout.INDEX / names[0])
-    return replace(config, index_slots=slots, index_entries=entries)
+    for name in names:
+        try:
+            slots, entries = index_shape(disk, root / layout.INDEX / name)
+        except CorruptLog:
+            continue  # the next one may tell; if none does, `verify` says so
+        return replace(config, index_slots=slots, index_entries=entries)
+    return config
 
 
-def _first_size(disk: Disk, directory: Path) -> int:
-    for name in disk.list(directory):
-        if layout.is_segment_name(name):
-            size = disk.file_size(directory / name)
-            if size:
-                return size
-    return 0
+def _common_size(disk: Disk, directory: Path) -> int:
+    """The size most files have: one of them may have been cut."""
+    sizes = [disk.file_size(directory / name) or 0 for name in disk.list(directory) if layout.is_segment_name(name)]
+    return max(sizes, key=lambda size: (size > 0, sizes.count(size), size), default=0)
 
 
 def _queue_file_size(disk: Disk, directory: Path) -> int:
     for topic in disk.list(directory):
         for queue in disk.list(directory / topic):
-            size = _first_size(disk, directory / topic / queue)
+            size = _common_size(disk, directory / topic / queue)
             if size:
                 return size
     return 0

@@ -194,6 +194,38 @@ class MappedSegment:
             os.close(self._fd)
 
 
+class StandInSegment:
+    """Read-only bytes in place of a file that is missing or has a wrong size; behind them everything is zero."""
+
+    __slots__ = ("_map", "size", "view")
+
+    def __init__(self, content: bytes, size: int) -> None:
+        self.size = size
+        self._map = mmap.mmap(-1, size)  # takes no memory for what is zero
+        self._map[: len(content)] = content
+        self.view = memoryview(self._map).toreadonly()
+
+    def reserve(self, stop: int) -> int:
+        raise StoreError("a missing log file can't be written")
+
+    def write(self, position: int, data: bytes | bytearray | memoryview) -> None:
+        raise StoreError("a missing log file can't be written")
+
+    def data_ranges(self, start: int, stop: int) -> Iterator[tuple[int, int]]:
+        yield from ()
+
+    def sync(self) -> None:
+        pass
+
+    def fileno(self) -> int:
+        raise StoreError("a missing log file can't be sent")
+
+    def close(self) -> None:
+        self.view = memoryview(b"")
+        with contextlib.suppress(BufferError):  # as with a MappedSegment
+            self._map.close()
+
+
 def _translated(error: OSError, path: Path) -> StoreError:
     if error.errno in (errno.ENOSPC, errno.EDQUOT):
         return DiskFull(f"no room for {path}: free some space or lower fileReservedTime ({error.strerror})")

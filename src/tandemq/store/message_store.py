@@ -98,7 +98,7 @@ class MessageStore:
             writable=writable,
         )
         self.log = CommitLog(chain)
-        self._queue_table = QueueTable(disk, self.root, config.consume_queue_file_size)
+        self._queue_table = QueueTable(disk, self.root, config.consume_queue_file_size, writable)
         self._index = self._new_index(self.root) if config.index_enable else None
         self._delays = parse_delay_levels(config.message_delay_level)
         index = self._index if writable else None  # read-only: queues grow in memory, index files stay as they are

@@ -17,8 +17,9 @@ NAME_BYTES_MAX = 255
 
 
 class QueueTable:
-    def __init__(self, disk: Disk, root: Path, file_size: int) -> None:
+    def __init__(self, disk: Disk, root: Path, file_size: int, writable: bool = True) -> None:
         self._disk = disk
+        self._writable = writable
         self._root = root
         self._file_size = file_size
         self.file_entries = file_size // ENTRY_SIZE
@@ -42,7 +43,8 @@ class QueueTable:
         return damaged
 
     def _queue(self, topic: str, queue_id: int) -> ConsumeQueue:
-        return ConsumeQueue(self._disk, queue_directory(self._root, topic, queue_id), self._file_size, topic, queue_id)
+        directory = queue_directory(self._root, topic, queue_id)
+        return ConsumeQueue(self._disk, directory, self._file_size, topic, queue_id, self._writable)
 
     def create(self, topic: str, queue_id: int) -> ConsumeQueue | None:
         """A new queue; None if its name can't be a directory: names come from the log, the log may come from a peer."""

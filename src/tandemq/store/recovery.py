@@ -154,6 +154,8 @@ class Recovery:
         if views is not None and views.offset >= chain.first_offset:
             if limit is not None and limit < views.offset:
                 return self._boundary_below(limit), False
+            if views.offset > chain.end and self.read_only:
+                return chain.first_offset, False
             if views.offset > chain.end:
                 raise CorruptLog(
                     f"{chain.path(chain.end)} is missing: the checkpoint says the log was durable up to "

@@ -2,15 +2,22 @@
 
 Files are named after the offset of their first byte and follow each other without a gap. Only the most recently used
 are mapped, so neither memory nor descriptors grow with the log.
+
+Opened for writing, a chain with a hole or a file of a wrong size is refused. Opened for reading, by tools, it is read
+as far as it goes: a missing file counts as one blank record, a short one as followed by zeros; `problems` says so.
 """
 
 from collections import OrderedDict
 from collections.abc import Sequence
 from pathlib import Path
 
+from tandemq.codec.record import MAGIC_BLANK, SIZE_MAGIC
 from tandemq.errors import CorruptLog, OffsetOutOfRange, StoreError
-from tandemq.store.disk import Disk, Segment
+from tandemq.store.disk import Disk, Segment, StandInSegment
 from tandemq.store.layout import is_segment_name, segment_name
+
+MISSING_MAX = 4096
+"""Missing files in a row that are taken for a hole in the log; a file behind more of them is not this log's."""
 
 
 class SegmentChain:
@@ -26,10 +33,19 @@ class SegmentChain:
         self._writable = writable
         self._mapped: OrderedDict[int, Segment] = OrderedDict()
         self.bases: list[int] = []
+        self.problems: list[tuple[str, str]] = []
+        """(file, what is wrong with it), of a chain opened for reading."""
+        self.missing: list[tuple[int, int]] = []
+        """[start, stop) of the log that has no files, likewise."""
+        self._sizes: dict[int, int] = {}
+        """Real sizes of files that have a wrong one, 0 for one that is missing; likewise."""
 
     def load(self) -> None:
-        """Finds the files; refuses a wrong size and a gap, naming the file."""
+        """Finds the files. For writing, refuses a wrong size and a gap, naming the file."""
         self.bases = [int(name) for name in self._disk.list(self.directory) if is_segment_name(name)]
+        if not self._writable:
+            self._load_what_is_there()
+            return
         for base in self.bases:
             size = self._disk.file_size(self.path(base))
             if size != self.segment_size and not (size == 0 and base == self.bases[-1]):
@@ -48,13 +64,53 @@ class SegmentChain:
         if self.bases and self.bases[0] % self.segment_size:
             raise CorruptLog(f"{self.path(self.bases[0])}: its offset is no multiple of {self.segment_size}")
 
+    def _load_what_is_there(self) -> None:
+        found, self.bases = self.bases, []
+        self._sizes.clear()
+        if found and self._disk.file_size(self.path(found[-1])) == 0:
+            found.pop()  # a creation that a crash interrupted
+        for base in found:
+            if base % self.segment_size:
+                self._problem(base, f"its offset is no multiple of {self.segment_size}: not read")
+                continue
+            if self.bases and not self._fill_gap(base):
+                continue
+            size = self._disk.file_size(self.path(base)) or 0
+            if size != self.segment_size:
+                self._sizes[base] = min(size, self.segment_size)
+                self._problem(base, f"it has {size} bytes instead of {self.segment_size}")
+            self.bases.append(base)
+
+    def _fill_gap(self, base: int) -> bool:
+        """Whether `base` follows what is there, maybe behind missing files."""
+        start = self.end
+        if base == start:
+            return True
+        if (base - start) // self.segment_size > MISSING_MAX:
+            self._problem(base, f"it lies {base - start} bytes behind the end of the files before it: not read")
+            return False
+        self._problem(start, f"it is missing: the log has a hole in [{start}, {base})")
+        self.missing.append((start, base))
+        for lost in range(start, base, self.segment_size):
+            self._sizes[lost] = 0
+            self.bases.append(lost)
+        return True
+
+    def _problem(self, base: int, what: str) -> None:
+        self.problems.append((f"{self.directory.name}/{segment_name(base)}", what))
+
+    def _stand_in(self, base: int) -> Segment:
+        size = self._sizes[base]
+        if size:
+            return StandInSegment(self._disk.read_at(self.path(base), 0, size), self.segment_size)
+        return StandInSegment(SIZE_MAGIC.pack(self.segment_size, MAGIC_BLANK), self.segment_size)
+
     def _drop_empty_last(self) -> None:
         """A last file of no bytes is a creation that a crash interrupted."""
         if self.bases and self._disk.file_size(self.path(self.bases[-1])) == 0:
             base = self.bases.pop()
-            if self._writable:
-                self._disk.remove(self.path(base))
-                self._disk.sync_directory(self.directory)
+            self._disk.remove(self.path(base))
+            self._disk.sync_directory(self.directory)
 
     def path(self, base: int) -> Path:
         return self.directory / segment_name(base)
@@ -81,6 +137,8 @@ class SegmentChain:
             return found
         if base not in self.bases_set():
             raise OffsetOutOfRange(base, self.first_offset, self.end)
+        if base in self._sizes:
+            return self._remember(base, self._stand_in(base))
         return self._remember(base, self._disk.open_segment(self.path(base), writable=self._writable))
 
     def bases_set(self) -> Sequence[int]:

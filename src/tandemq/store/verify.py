@@ -12,7 +12,7 @@ from pathlib import Path
 from tandemq.clock import SystemClock
 from tandemq.codec.envelope import DELAY_UNKNOWN_MS, parse_delay_levels
 from tandemq.codec.record import HEAD, MAGIC_BLANK, SIZE_MAGIC, check_record, parse_record
-from tandemq.errors import CorruptLog, CorruptRecord
+from tandemq.errors import CorruptRecord
 from tandemq.model.message import TRANSACTION_MASK, TRANSACTION_PREPARED, TRANSACTION_ROLLBACK, StoredMessage
 from tandemq.model.topic import SCHEDULE_TOPIC
 from tandemq.store import layout
@@ -79,14 +79,15 @@ class _Pass:
         self._delays = parse_delay_levels(config.message_delay_level)
         self._queues: dict[tuple[str, int], _QueueCheck] = {}
         self._index: _IndexCheck | None = None
+        self._lost: list[tuple[int, int]] = []
+        """[start, stop) of the log that can't be read: reported once, not once for each entry that points there."""
 
     def run(self) -> Report:
         report = self._report
-        try:
-            self._chain.load()
-        except CorruptLog as error:
-            report.add("commitlog", str(error))
-            return report
+        self._chain.load()
+        for where, what in self._chain.problems:
+            report.add(where, what)
+        self._lost += self._chain.missing
         report.segments = len(self._chain.bases)
         report.first_offset = self._chain.first_offset
         self._load_views()
@@ -98,11 +99,11 @@ class _Pass:
         return report
 
     def _load_views(self) -> None:
-        table = QueueTable(self._disk, self._root, self._config.consume_queue_file_size)
+        table = QueueTable(self._disk, self._root, self._config.consume_queue_file_size, writable=False)
         for queue in table.load():
             self._report.add(f"consumequeue/{queue.topic}/{queue.queue_id}", "its files are damaged or one is missing")
         for key, queue in table.table.items():
-            self._queues[key] = _QueueCheck(queue, self._chain.first_offset, self._report)
+            self._queues[key] = _QueueCheck(queue, self._chain.first_offset, self._report, self._lost)
         self._report.queues = len(self._queues)
         self._report.queue_entries = sum(queue.count - queue.first for queue in table.table.values())
         config = self._config
@@ -117,7 +118,7 @@ class _Pass:
         if not index.load():
             self._report.add("index", "a file has another size than the others")
         elif index.names:
-            self._index = _IndexCheck(index, self._chain.first_offset, self._report, self._is_ours())
+            self._index = _IndexCheck(index, self._chain.first_offset, self._report, self._is_ours(), self._lost)
 
     def _is_ours(self) -> bool:
         """Whether we, and not a RocketMQ broker, wrote the checkpoint last."""
@@ -143,8 +144,9 @@ class _Pass:
                 if problem is None and HEAD.unpack_from(view, at)[6] != base + at:
                     problem = f"it says it lies at {HEAD.unpack_from(view, at)[6]}"
                 if problem is not None:
-                    self._stopped(base, at, view, problem)
-                    return
+                    if self._ends_here(base, at, view, problem):
+                        return
+                    break
                 try:
                     message = parse_record(view, at)
                 except CorruptRecord as error:
@@ -156,13 +158,15 @@ class _Pass:
             if self._progress is not None:
                 self._progress(base + len(view) - chain.first_offset, chain.end - chain.first_offset)
 
-    def _stopped(self, base: int, at: int, view: memoryview, problem: str) -> None:
-        """The log ends here, or is damaged here: zeros up to the last file's end tell which."""
+    def _ends_here(self, base: int, at: int, view: memoryview, problem: str) -> bool:
+        """The log ends here, or is damaged here: what follows tells. False if later files hold data to go on with."""
         offset = base + at
         rest = view[at:].tobytes().rstrip(b"\0")
         later = [b for b in self._chain.bases if b > base and any(self._chain.segment(b).view[:8])]
         if not rest and not later:
-            return
+            return True
+        if later:
+            self._lost.append((offset, base + len(view)))
         if self._report.clean or later:
             where = f"commitlog/{layout.segment_name(base)} offset {offset}"
             behind = f"; {len(later)} later files hold data" if later else ""
@@ -172,6 +176,7 @@ class _Pass:
                 f"a torn tail of {len(rest)} bytes at offset {offset} ({problem}): the store was not closed cleanly, "
                 "opening it will cut this off"
             )
+        return not later
 
     def _check_views(self, message: StoredMessage) -> None:
         kind = message.sys_flag & TRANSACTION_MASK
@@ -207,9 +212,10 @@ class _Pass:
 class _QueueCheck:
     """One queue against the records of the log, in step."""
 
-    def __init__(self, queue: ConsumeQueue | None, log_start: int, report: Report) -> None:
+    def __init__(self, queue: ConsumeQueue | None, log_start: int, report: Report, lost: list[tuple[int, int]]) -> None:
         self._queue = queue
         self._report = report
+        self._lost = lost
         self._next = queue.min_offset(log_start) if queue is not None else 0
         self._missing = 0
         self._read: Iterator[tuple[int, int, int]] = iter(())
@@ -218,7 +224,7 @@ class _QueueCheck:
     @classmethod
     def silent(cls) -> "_QueueCheck":
         """A queue that was reported already."""
-        return cls(None, 0, Report())
+        return cls(None, 0, Report(), [])
 
     @property
     def _where(self) -> str:
@@ -233,8 +239,8 @@ class _QueueCheck:
             self._missing += 1
             return
         while self._next < message.queue_offset:
-            _, size, _ = self._entry()
-            if size != FILLER_SIZE:
+            physical_offset, size, _ = self._entry()
+            if size != FILLER_SIZE and not _is_within(physical_offset, self._lost):
                 self._report.add(self._where, f"entry {self._next - 1} points to no record of the log")
         found = self._entry()
         expected = (message.physical_offset, message.size, tags_code)
@@ -261,7 +267,9 @@ class _QueueCheck:
         extra = 0
         while self._next < queue.count:
             physical_offset, size, _ = self._entry()
-            if size != FILLER_SIZE and (clean or physical_offset < end_offset):
+            if size == FILLER_SIZE or _is_within(physical_offset, self._lost):
+                continue
+            if clean or physical_offset < end_offset:
                 extra += 1
         if extra:
             self._report.add(self._where, f"{extra} entries point to no record of the log")
@@ -271,11 +279,18 @@ class _QueueCheck:
         return self._missing
 
 
+def _is_within(offset: int, ranges: list[tuple[int, int]]) -> bool:
+    return any(start <= offset < stop for start, stop in ranges)
+
+
 class _IndexCheck:
     """The index entries, which are in log order, against the keys of the records."""
 
-    def __init__(self, index: KeyIndex, log_start: int, report: Report, ours: bool) -> None:
+    def __init__(
+        self, index: KeyIndex, log_start: int, report: Report, ours: bool, lost: list[tuple[int, int]]
+    ) -> None:
         self.index = index
+        self._lost = lost
         self._ours = ours
         self._report = report
         self._log_start = log_start
@@ -299,7 +314,7 @@ class _IndexCheck:
             hasher = self._hashers[message.topic] = TopicHasher(message.topic)
         for key in index_keys(message.properties):
             while self._ahead is not None and self._ahead[1] < message.physical_offset:
-                self._report.add("index", f"an entry points to offset {self._ahead[1]}, which has no such key")
+                self._stray(self._ahead[1])
                 self._ahead = next(self._flow, None)
             if self._ahead == (hasher.key_hash(key), message.physical_offset):
                 self._ahead = next(self._flow, None)
@@ -312,7 +327,7 @@ class _IndexCheck:
         """How many keys at the end of the log are not indexed yet."""
         while self._ahead is not None:
             if clean or self._ahead[1] < end_offset:
-                self._report.add("index", f"an entry points to offset {self._ahead[1]}, which has no such key")
+                self._stray(self._ahead[1])
             self._ahead = next(self._flow, None)
         if clean:
             self._hole += self._missing
@@ -324,6 +339,10 @@ class _IndexCheck:
             else:
                 self._report.notes.append(f"{what} (a RocketMQ broker loses some when it recovers from a crash)")
         return self._missing
+
+    def _stray(self, physical_offset: int) -> None:
+        if not _is_within(physical_offset, self._lost):
+            self._report.add("index", f"an entry points to offset {physical_offset}, which has no such key")
 
     def check_chains(self) -> None:
         """Every slot leads to its newest entry, every entry to the one before it in the same slot."""
