@@ -1,0 +1,193 @@
+"""`tandemq store verify|dump|rebuild` as an operator runs them, on stores that real RocketMQ brokers wrote."""
+
+import gzip
+import json
+import lzma
+import os
+import shutil
+import subprocess
+import sys
+import tarfile
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tandemq.errors import CorruptLog
+from tandemq.store.discover import discover_config
+from tandemq.store.disk import FileDisk
+from tandemq.store.message_store import MessageStore
+
+GOLDEN = Path(__file__).parent.parent / "golden"
+SEGMENT = 262144
+VERSIONS = ("4.9.7", "5.3.3")
+
+
+def tandemq(*arguments: str | Path) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [sys.executable, "-m", "tandemq", *map(str, arguments)],
+        capture_output=True,
+        text=True,
+        env={**os.environ, "COLUMNS": "200", "TERM": "dumb"},
+        timeout=60,
+    )
+
+
+@pytest.fixture(scope="module")
+def unpacked(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    root = tmp_path_factory.mktemp("golden")
+    for version in VERSIONS:
+        with lzma.open(GOLDEN / f"rocketmq-{version}" / "stores.tar.xz") as raw, tarfile.open(fileobj=raw) as archive:
+            archive.extractall(root / version, filter="data")
+    return root
+
+
+@pytest.fixture
+def store(unpacked: Path, tmp_path: Path) -> Path:
+    """A copy of a store that was closed cleanly, to be damaged."""
+    return Path(shutil.copytree(unpacked / "5.3.3" / "slave-clean", tmp_path / "store"))
+
+
+def segments(root: Path) -> list[Path]:
+    """Log files that hold something."""
+    return [path for path in sorted((root / "commitlog").iterdir()) if any(path.read_bytes()[:8])]
+
+
+def dumped(*arguments: str | Path) -> list[dict[str, Any]]:
+    done = tandemq("store", "dump", *arguments, "--json")
+    assert done.returncode == 0, done.stderr
+    return [json.loads(line) for line in done.stdout.splitlines()]
+
+
+def as_client_sees(message: dict[str, Any]) -> dict[str, Any]:
+    """The client adds the queue's range to the properties; the 5.x client clears the bit of what it unpacked."""
+    kept = {k: v for k, v in message["properties"].items() if k not in ("MIN_OFFSET", "MAX_OFFSET")}
+    sys_flag = message["sysFlag"]
+    return {**message, "properties": kept, "sysFlag": sys_flag & ~1 if sys_flag & 0x700 else sys_flag}
+
+
+def files(root: Path) -> dict[Path, bytes]:
+    return {path.relative_to(root): path.read_bytes() for path in sorted(root.rglob("*")) if path.is_file()}
+
+
+@pytest.mark.parametrize("version", VERSIONS)
+def test_dump_prints_what_the_java_client_read(unpacked: Path, version: str) -> None:
+    """Every message of the manifest, under its very field names and with its values; nothing in the store changes."""
+    root = unpacked / version / "slave-clean"
+    before = files(root)
+    with gzip.open(GOLDEN / f"rocketmq-{version}" / "manifest.jsonl.gz", "rt", encoding="utf-8") as lines:
+        manifest = [entry for entry in map(json.loads, lines) if "physicalOffset" in entry]
+    found = {(m["topic"], m["queueId"], m["queueOffset"]): m for m in dumped(root)}
+    for message in manifest:
+        ours = found[message["topic"], message["queueId"], message["queueOffset"]]
+        assert list(ours) == list(message)
+        assert as_client_sees(ours) == as_client_sees(message)
+    assert files(root) == before
+
+
+def test_dump_of_one_queue(unpacked: Path) -> None:
+    """In queue order from a queue offset on, at most so many; the same for people, one line each."""
+    root = unpacked / "5.3.3" / "slave-clean"
+    where = ("--topic", "plain", "--queue", "0", "--from", "2", "--limit", "3")
+    assert [message["queueOffset"] for message in dumped(root, *where)] == [2, 3, 4]
+    lines = tandemq("store", "dump", root, *where).stdout.splitlines()
+    assert [line.split()[1] for line in lines] == ["plain-0@2", "plain-0@3", "plain-0@4"]
+
+
+@pytest.mark.parametrize("version", VERSIONS)
+def test_verify_finds_a_clean_store_whole(unpacked: Path, version: str) -> None:
+    done = tandemq("store", "verify", unpacked / version / "slave-clean", "--json")
+    assert done.returncode == 0, done.stdout
+    report = json.loads(done.stdout)
+    assert report["ok"]
+    assert report["records"] > 100
+    assert report["problems"] == []
+
+
+def test_verify_names_a_flipped_byte(store: Path) -> None:
+    """The file and the offset of the record that is not what was written; what is behind it is still read."""
+    first = segments(store)[0]
+    target = dumped(store, "--topic", "plain", "--limit", "1")[0]
+    data = bytearray(first.read_bytes())
+    data[target["physicalOffset"] + 90] ^= 1
+    first.write_bytes(data)
+    done = tandemq("store", "verify", store)
+    assert done.returncode == 1
+    assert f"commitlog/{first.name} offset {target['physicalOffset']}" in done.stdout
+    assert "store rebuild" in done.stdout
+
+
+def test_verify_sees_a_tail_cut_off(store: Path) -> None:
+    """The last log file lost its end: exit 1, with its name and size; the rest is shown by dump."""
+    whole = dumped(store)
+    last = segments(store)[-1]
+    kept = whole[-1]["physicalOffset"] % SEGMENT - 5
+    with last.open("r+b") as file:
+        file.truncate(kept)
+    done = tandemq("store", "verify", store)
+    assert done.returncode == 1
+    assert f"commitlog/{last.name}: it has {kept} bytes instead of {SEGMENT}" in done.stdout
+    assert dumped(store)[:10] == whole[:10]
+
+
+def test_verify_misses_a_queue_file_and_rebuild_brings_it_back(store: Path) -> None:
+    """Exit 1 and the queue's name; after a rebuild every queue file is again the byte that upstream wrote."""
+    before = {path: data for path, data in files(store).items() if path.parts[0] == "consumequeue" and any(data)}
+    shutil.rmtree(store / "consumequeue" / "plain" / "0")
+    done = tandemq("store", "verify", store, "--json")
+    assert done.returncode == 1
+    assert [p["where"] for p in json.loads(done.stdout)["problems"]] == ["consumequeue/plain/0"]
+    done = tandemq("store", "rebuild", store, "--json")
+    assert done.returncode == 0, done.stderr
+    summary = json.loads(done.stdout)
+    assert summary["queues"] == len({path.parent for path in before})
+    after = {path: data for path, data in files(store).items() if path.parts[0] == "consumequeue" and any(data)}
+    assert after == before
+    assert tandemq("store", "verify", store).returncode == 0
+
+
+@pytest.mark.slow
+def test_a_log_file_missing_in_the_middle(store: Path) -> None:
+    """Tools name the hole and go on behind it; a broker refuses to write there."""
+    whole = dumped(store)
+    middle = segments(store)[1]
+    start = int(middle.name)
+    middle.unlink()
+    before = files(store)
+    done = tandemq("store", "verify", store, "--json")
+    assert done.returncode == 1
+    report = json.loads(done.stdout)
+    hole = f"it is missing: the log has a hole in [{start}, {start + SEGMENT})"
+    assert report["problems"] == [{"where": f"commitlog/{middle.name}", "what": hole}]
+    kept = [m for m in whole if not start <= m["physicalOffset"] < start + SEGMENT]
+    assert report["records"] == len(kept) < len(whole)
+    assert dumped(store) == kept
+    assert hole in tandemq("store", "dump", store, "--limit", "0").stderr
+    queue = [m for m in kept if (m["topic"], m["queueId"]) == ("plain", 0)]
+    assert dumped(store, "--topic", "plain", "--queue", "0") == queue
+    assert files(store) == before
+    with pytest.raises(CorruptLog, match=rf"{middle.name} is missing"):
+        MessageStore.open(store, discover_config(FileDisk(), store))
+
+
+@pytest.mark.slow
+def test_no_store_there(tmp_path: Path) -> None:
+    """One sentence on stderr that says what to give."""
+    for command in ("verify", "dump", "rebuild"):
+        done = tandemq("store", command, tmp_path)
+        assert done.returncode == 1
+        assert "holds no store" in done.stderr
+        assert "Traceback" not in done.stderr
+
+
+@pytest.mark.slow
+def test_a_store_in_use_is_not_rebuilt(store: Path) -> None:
+    """The lock says who has it; looking at it is allowed all the same."""
+    opened = MessageStore.open(store, discover_config(FileDisk(), store))
+    try:
+        done = tandemq("store", "rebuild", store)
+        assert done.returncode == 1
+        assert "locked" in done.stderr
+        assert tandemq("store", "verify", store).returncode == 0
+    finally:
+        opened.close()
