@@ -22,6 +22,8 @@ TUNED: dict[str, str] = {
     # The decoders give Arrow batches of about 8 MB; the sink takes them as large.
     "spark.sql.execution.arrow.maxRecordsPerBatch": "10000",
     "spark.sql.session.timeZone": "UTC",
+    # A worker that imports pyarrow on a busy machine may take longer than the default 15 s to say hello.
+    "spark.python.authenticate.socketTimeout": "60s",
 }
 
 
