@@ -221,6 +221,35 @@ def test_one_at_a_time_and_a_cut_ends_it() -> None:
     check(store, [0])
 
 
+def test_a_swap_that_fails_is_finished_by_the_next_open(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Decided, then a rename fails: dispatch stops and says why, appends go on, a restart has everything."""
+    disk = CrashableDisk()
+    store = filled(disk)
+
+    def refused(old: Path, new: Path) -> None:
+        raise OSError("rename refused")
+
+    steps = store.rebuild_views(1 << 20).steps()
+    next(steps)()
+    with monkeypatch.context() as patch:
+        patch.setattr(CrashableDisk, "rename", lambda self, old, new: _rename(self, old, new, refused))
+        with pytest.raises(StoreError, match="restart, which finishes it"):
+            next(steps)
+    put(store, 20)
+    assert store.dispatch() == set()
+    assert "restart" in store.status().reason
+    store.abandon()
+    check(opened(disk.after_crash(keep_all=True)), list(range(21)))
+
+
+_whole_rename = CrashableDisk.rename
+
+
+def _rename(disk: CrashableDisk, old: Path, new: Path, refused: Callable[[Path, Path], None]) -> None:
+    """Directories refuse, the files of a replace_file do not."""
+    (refused if old in disk.directories else lambda a, b: _whole_rename(disk, a, b))(old, new)
+
+
 def test_on_a_real_disk(tmp_path: Path) -> None:
     """Directories are renamed under open descriptors and mappings; what is read and written then is the new files."""
     store = MessageStore.open(tmp_path, CONFIG, disk=FileDisk(), store_host=HOST)

@@ -632,9 +632,11 @@ class MessageStore:
                 rebuild.index.close()
             try:
                 online_rebuild.swap(self._disk, self.root)
-            except OSError as error:
-                self._disk_full = f"{self.root}: new views could not take their place ({error}): restart, which will"
-                raise StoreError(self._disk_full) from error
+            except (OSError, StoreError) as error:
+                # Decided and half done: only opening the store again can finish it. The log itself is not touched.
+                problem = f"{self.root}: new views could not take their place ({error}): restart, which finishes it"
+                self._dispatcher.problem = problem
+                raise StoreError(problem) from error
             self._queue_table.adopt(rebuild.queues, rebuild.unsynced)
             if self._index is not None and rebuild.index is not None:
                 self._index.adopt(rebuild.index)
