@@ -17,6 +17,7 @@ from tandemq.spark.columns import CORRUPT, default_arrow_schema
 from tandemq.spark.decoder import Decoder
 from tandemq.spark.scan import plan_ranges, scan, scan_entries
 from tandemq.spark.store_files import StoreFiles, find_stores, log_end
+from tandemq.store.checkpoint import Checkpoint, CheckpointFile, ViewsPoint
 
 GOLDEN = Path(__file__).parent.parent / "golden"
 COLUMNS = default_arrow_schema(
@@ -189,12 +190,11 @@ def test_the_confirmed_offset_of_our_stores_is_found(store: StoreFiles) -> None:
     """RocketMQ's own stores know none; ours have replica.json, and the checkpoint moves ahead of it."""
     assert store.confirmed() is None
     (store.root / "replica.json").write_text(json.dumps({"content": {"confirmed": 1000}, "crc": 0}))
-    point = bytearray(4096)
-    (store.root / "checkpoint").write_bytes(point)
-    assert store.confirmed() == 1000
-    point[32:40] = (5000).to_bytes(8, "big")
-    (store.root / "checkpoint").write_bytes(point)
-    assert store.confirmed() == 5000
+    views = ViewsPoint(offset=9000, queue_entries=1, index_name="", index_count=0, clean=False, boot_id=bytes(16))
+    for confirmed, expected in ((0, 1000), (5000, 5000)):
+        point = Checkpoint(log_timestamp=1_700_000_000_000, confirmed_offset=confirmed, views=views)
+        (store.root / "checkpoint").write_bytes(CheckpointFile().written(point))
+        assert store.confirmed() == expected
 
 
 def test_a_missing_segment_is_named(store: StoreFiles) -> None:

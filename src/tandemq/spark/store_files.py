@@ -28,7 +28,6 @@ ENTRY = np.dtype([("offset", ">i8"), ("size", ">i4"), ("tags", ">i8")])
 FILLER_SIZE = 0x7FFFFFFF
 """Size in entries that stand before the first real one of a queue that began late."""
 _CONFIRMED_AT = 32
-_VIEWS_AT, _VIEWS_MAGIC, _VIEWS_OFFSET_AT = 512, b"TandemQ1", 512 + 32
 _RESYNC_BYTES_MAX = 64 << 20
 _WALK_BYTES = 32 << 20
 """Window of one vectorised walk: large enough for thousands of lanes, small enough to stay in reach of the cache."""
@@ -112,8 +111,7 @@ class StoreFiles:
     def confirmed(self) -> int | None:
         """Up to where the replicas agree for good, if this store knows; None for stores of RocketMQ itself.
 
-        Our nodes keep a `replica.json`; the confirmed offset moves in the checkpoint, and everything dispatched is
-        confirmed.
+        Our nodes keep it in `replica.json`, and in the checkpoint's confirmPhyOffset, which moves with every flush.
         """
         try:
             content = json.loads((self.root / "replica.json").read_bytes())["content"]
@@ -126,8 +124,6 @@ class StoreFiles:
             return confirmed
         if len(point) >= _CONFIRMED_AT + 8:
             confirmed = max(confirmed, int.from_bytes(point[_CONFIRMED_AT : _CONFIRMED_AT + 8], "big", signed=True))
-        if point[_VIEWS_AT : _VIEWS_AT + 8] == _VIEWS_MAGIC:
-            confirmed = max(confirmed, int(struct.unpack_from(">q", point, _VIEWS_OFFSET_AT)[0]))
         return confirmed
 
     def queues(self) -> Iterator[tuple[str, int]]:
