@@ -1,4 +1,4 @@
-"""docs/spark.md lists every column and option with its default. `python tests/unit/test_spark_docs.py` renews the lists."""
+"""docs/spark.md lists every column and option with its default; `python tests/unit/test_spark_docs.py` renews it."""
 
 import re
 from pathlib import Path
