@@ -135,7 +135,7 @@ class Pair:
         broker.store.on_flushed = None
         await self.node.leave_role(clean=health.writable)
 
-    async def _be_master(self, ask: frozenset[str] = frozenset()) -> None:
+    async def _be_master(self, ask: frozenset[str] = frozenset(), *, ordered: bool = False) -> None:
         broker, config = self._broker, self._live.replication
         is_sync = broker.role is BrokerRole.SYNC_MASTER
         broker.writer.refusal = WriteRefused(
@@ -148,6 +148,7 @@ class Pair:
             config.default_level(is_sync),
             strict=is_sync,
             ask=ask,
+            ordered=ordered,
         )
 
     async def _be_slave(self) -> None:
@@ -446,7 +447,7 @@ class Pair:
             await self.node.leave_role()
             await self._broker.change_role(role, 0)
             self._slave_id = former_id
-            await self._be_master(ask)
+            await self._be_master(ask, ordered=True)
             await self._announce()
             if force and self.node.master is not None and not self.node.is_open:
                 self.node.master.allow()

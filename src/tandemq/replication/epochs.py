@@ -126,9 +126,9 @@ class ReplicaRecord:
     reigning: bool = False
     """Set while open for writes, cleared by a clean stop: found set at a start, the node crashed as a master."""
 
-    newborn: bool = False
-    """Began with an empty log, and nobody has followed it nor has it followed anybody: if its group turns out to have a
-    history, this node lost its disk and has no say."""
+    blind_from: int = -1
+    """Bytes from here on were written by reigns that began without asking anybody: 0 for a store that began empty. 
+    If a replica turns out to hold another reign, these bytes have no say against it.  -1: the group was heard."""
 
     before: Promise | None = None
     """While this node campaigns: what it had promised before.  None once the campaign opened, or when there is none."""

@@ -4,7 +4,7 @@ Pure: bytes and `now` in, decisions out.
 
     ASKING ──▶ TAKING ──▶ PREPARING ──▶ OPEN ──▶ DEPOSED
       ▲  └───────────────────▲            │
-      └───────────────────────────────────┘  only a master born on an empty disk that meets its group's real history
+      └───────────────────────────────────┘  only a reign opened blindly that meets another reign of its group
 
 Rules (design: the rules that make it safe), and where each one lives:
 
@@ -112,8 +112,12 @@ class MasterState:
         new_id: Callable[[], str],
         now: float,
         ask: frozenset[str] = frozenset(),
+        ordered: bool = False,
     ) -> None:
-        """`ask`: replicas that must be heard before this node writes; see `must_ask`."""
+        """`ask`: replicas that must be heard before this node writes; see `must_ask`.
+
+        `ordered`: an operator promotes this node, and so decides for it where nobody can be asked.
+        """
         self.record = record
         self.terms = terms
         self.log = log
@@ -127,6 +131,7 @@ class MasterState:
         """Identity or host -> (when, reason, text) of its last refused or ended session; bounded."""
         self._new_id = new_id
         self._ask = ask - {record.replica}
+        self._ordered = ordered
         self._asked_since = now
         self._allowed = False
         self._donor: int | None = None
@@ -141,6 +146,8 @@ class MasterState:
     def start(self, now: float) -> list[Decision]:
         """Begins to ask; opens at once when there is nobody to ask."""
         out: list[Decision] = []
+        # On record, so that a crash before it opens does not forget whom to ask.
+        self.record = self.record.with_(in_sync=self.record.in_sync | self._ask)
         self._campaign(out, self.record.promise.number, now)
         if self._ask:
             names = ", ".join(sorted(self._ask))
@@ -215,10 +222,12 @@ class MasterState:
 
     def _furthest(self) -> Session | None:
         """The replica whose log is newer than ours: by the last reign that wrote to it, then by length."""
-        best, mark = None, (self._written_epoch(self.record.history, self.log.end), self.log.end)
-        if self.record.newborn:
-            mark = (0, 0)
-        for session in self._heard():
+        heard = self._heard()
+        end = self.log.end
+        if any(self._holds_other_reign(session) for session in heard):
+            end = min(end, self.record.blind_from)
+        best, mark = None, (self._written_epoch(self.record.history, end), end)
+        for session in heard:
             assert session.hello is not None
             theirs = (self._written_epoch(session.history, session.hello.end), session.hello.end)
             if theirs > mark:
@@ -246,7 +255,7 @@ class MasterState:
         self.log.flushed = min(self.log.flushed, self.log.end)
         self.confirmed = min(self.confirmed, self.log.end)
         out.append(Confirm(self.confirmed))
-        self._save(out, history=donor.history, newborn=False)
+        self._save(out, history=donor.history, blind_from=-1)
         self.phase = Phase.TAKING
         self._donor, self._take_stop = donor.id, hello.end
         donor.state = SessionState.DONATING
@@ -280,6 +289,7 @@ class MasterState:
             in_sync=frozenset(),
             reigning=True,
             before=None,
+            blind_from=self._blind_from(end),
         )
         self.phase = Phase.OPEN
         self.acks.forget_replicas("no slave is in sync yet")
@@ -290,6 +300,12 @@ class MasterState:
         for session in self._heard():
             self._welcome(out, session, now)
         return out
+
+    def _blind_from(self, end: int) -> int:
+        """A reign that begins without anybody having been asked, or an operator having ordered it, is blind."""
+        if self._ask or self._ordered:
+            return -1
+        return self.record.blind_from if self.record.blind_from >= 0 else end
 
     def _other_members(self) -> frozenset[str]:
         here = place_of(self.record.replica)
@@ -387,14 +403,15 @@ class MasterState:
         self._replace(out, session, hello.replica, now)
         session.replica, session.address = hello.replica, hello.address
         session.hello, session.history = hello, from_items(hello.history)
-        if self.phase is Phase.OPEN and self._is_usurper(session):
-            self._ask_again(out, session, hello, now)
+        if self.phase is Phase.OPEN and self._holds_other_reign(session):
+            text = f"replica {hello.replica} holds a reign of this group that this master does not know"
+            self._give_way(out, hello, max(session.history.last_number, self.number), text, now)
             return
         session.state = SessionState.WAITING
         if self.phase is Phase.OPEN:
             self._welcome(out, session, now)
             return
-        if self.record.newborn:
+        if self._holds_other_reign(session):
             self._ask_also(hello)
         self._send(out, session, self._welcome_frame(session, is_open=False), now)
         self._decide(out, now)
@@ -420,10 +437,7 @@ class MasterState:
         if not self.record.promise.allows(promised.number, promised.id):
             return  # the answer to an earlier challenge of ours; the one to the last is on its way
         if self.phase is Phase.OPEN:
-            if self.record.newborn:
-                self._reask(out, hello, promised.number, text, now)
-            else:
-                self._step_down(out, text, promised.number, now)
+            self._give_way(out, hello, promised.number, text, now)
         elif self.phase is Phase.ASKING:
             self._campaign(out, promised.number, now)
         else:
@@ -435,29 +449,33 @@ class MasterState:
                 text = f"replica {replica} connected again from {session.peer}"
                 self._close(out, other, Reason.REPLACED, text, now)
 
-    def _is_usurper(self, session: Session) -> bool:
-        """Whether a newborn master meets a replica that holds an older history of this group."""
-        assert session.hello is not None
-        if not self.record.newborn or session.hello.end == 0 or not session.history.epochs:
+    def _holds_other_reign(self, session: Session) -> bool:
+        """Whether a replica has bytes of a reign that we don't know and that ours, opened blindly, may not overrule."""
+        blind_from = self.record.blind_from
+        if blind_from < 0 or session.hello is None:
             return False
-        return common_point(self.record.history, self.log.end, session.history, session.hello.end) is None
+        known, settled = set(self.record.history.epochs), self._written_epoch(self.record.history, blind_from)
+        end = session.hello.end
+        return any(e.start < end and e.number > settled and e not in known for e in session.history.epochs)
 
-    def _ask_again(self, out: list[Decision], session: Session, hello: Hello, now: float) -> None:
-        text = f"replica {hello.replica} holds a history of this group that this master does not have"
-        above = max(session.history.last_number, self.number)
-        self._reask(out, hello, above, text, now)
+    def _give_way(self, out: list[Decision], hello: Hello, above: int, text: str, now: float) -> None:
+        """A blind reign that nobody has joined takes the group's history over and goes on; any other one is over."""
+        if self.record.blind_from >= 0 and not self.record.in_sync:
+            self._reask(out, hello, above, text, now)
+        else:
+            self._step_down(out, text, above, now)
 
     def _ask_also(self, hello: Hello) -> None:
-        """Without a memory of our own: everybody whom the replicas know of, but our own former self."""
+        """Without a memory of what happened: everybody whom the replicas know of, but our own former self."""
         here = place_of(self.record.replica)
         self._ask |= {replica for replica in (hello.replica, *hello.members) if place_of(replica) != here}
 
     def _reask(self, out: list[Decision], hello: Hello, above: int, text: str, now: float) -> None:
-        """A newborn master gives way to its group's real history: takes it over before it writes again."""
+        """Asks after all, and takes over what the group has before it writes again."""
         self._end_reign(out, text, above, asking=True)
         self.phase = Phase.ASKING
         self._ask_also(hello)
-        self._save(out, reigning=False)
+        self._save(out, reigning=False, in_sync=self._ask)
         for session in list(self.sessions.values()):
             if session.classic:
                 self._close(out, session, Reason.NOT_MASTER, text, now)
@@ -551,7 +569,6 @@ class MasterState:
             others = {replica for replica in self.record.members if place_of(replica) != here}
             self._save(
                 out,
-                newborn=False,
                 in_sync=self.record.in_sync | {session.replica},
                 members=frozenset({session.replica, *others}),
             )

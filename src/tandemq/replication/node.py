@@ -81,15 +81,18 @@ class ReplicaNode:
     def _load_record(self) -> ReplicaRecord:
         record = replica_file.load(self._disk, self._root)
         if record is None:
-            # A store that RocketMQ filled has a log but no record: it is not newborn, its bytes have no name.
-            record = ReplicaRecord(new_identity(self._address, secrets.token_hex(8)), newborn=self._store.appended == 0)
+            # A store that RocketMQ filled has a log but no record: its bytes have no name, but they are its own.
+            blind_from = 0 if self._store.appended == 0 else -1
+            record = ReplicaRecord(new_identity(self._address, secrets.token_hex(8)), blind_from=blind_from)
             replica_file.save(self._disk, self._root, record)
         return record
 
     # --- roles ------------------------------------------------------------------------------------------------------
 
-    async def be_master(self, host: str, port: int, level: AckLevel, *, strict: bool, ask: frozenset[str]) -> None:
-        """Listens for slaves and opens for writes, at once or after asking."""
+    async def be_master(
+        self, host: str, port: int, level: AckLevel, *, strict: bool, ask: frozenset[str], ordered: bool = False
+    ) -> None:
+        """Listens for slaves and opens for writes, at once or after asking; `ordered` by an operator."""
         await self.leave_role()
         config = self.config
         self._level = level
@@ -120,6 +123,7 @@ class ReplicaNode:
             new_id=lambda: secrets.token_hex(8),
             now=self._clock.monotonic(),
             ask=must_ask(self.record, log_ends.end) | ask,
+            ordered=ordered,
         )
         self._store.set_confirmed(state.confirmed)
         self.master = MasterShell(

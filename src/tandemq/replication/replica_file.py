@@ -27,7 +27,7 @@ class _Content(msgspec.Struct):
     in_sync: list[str]
     confirmed: int
     reigning: bool
-    newborn: bool = False
+    blind_from: int = -1
     before_number: int | None = None
     before_id: str = ""
     campaigned: int = 0
@@ -61,7 +61,7 @@ def load(disk: Disk, root: Path) -> ReplicaRecord | None:
         in_sync=frozenset(content.in_sync),
         confirmed=content.confirmed,
         reigning=content.reigning,
-        newborn=content.newborn,
+        blind_from=content.blind_from,
         before=None if content.before_number is None else Promise(content.before_number, content.before_id),
         campaigned=content.campaigned,
     )
@@ -78,7 +78,7 @@ def save(disk: Disk, root: Path, record: ReplicaRecord) -> None:
         in_sync=sorted(record.in_sync),
         confirmed=record.confirmed,
         reigning=record.reigning,
-        newborn=record.newborn,
+        blind_from=record.blind_from,
         before_number=None if record.before is None else record.before.number,
         before_id="" if record.before is None else record.before.id,
         campaigned=record.campaigned,

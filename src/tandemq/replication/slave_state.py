@@ -263,7 +263,7 @@ class SlaveState(FrameInProgress):
             members=frozenset(welcome.members),
             in_sync=frozenset(welcome.in_sync),
             reigning=False,
-            newborn=False,
+            blind_from=-1,
         )
         self.phase = SlavePhase.FOLLOWING
         self.trouble = None

@@ -82,6 +82,8 @@ class SimNode:
         self.store_config, self.master_terms, self.slave_terms = store_config, master_terms, slave_terms
         self.disk = CrashableDisk()
         self.clock = ManualClock()
+        self.flush_interval = 0.02
+        """Seconds between flushes that nobody waits for: what a power cut may take."""
         self.alive = False
         self.paused_until = 0.0
         self.role = "slave"
@@ -114,14 +116,14 @@ class SimNode:
             self.die(power=True)  # a disk that fails at start is replaced together with its machine
         else:
             self._repeat(self.master_terms.heartbeat / 2, self._tick)
-            self._repeat(0.02, self._flush)
+            self._repeat(self.flush_interval, self._flush)
 
     def _open(self) -> None:
         # A node that has no record yet is new; its disk holds no log that could speak for it.
         self.disk.make_directory(ROOT)
         record = replica_file.load(self.disk, ROOT)
         if record is None:
-            record = ReplicaRecord(new_identity(self.name, f"{self.random.getrandbits(32):08x}"), newborn=True)
+            record = ReplicaRecord(new_identity(self.name, f"{self.random.getrandbits(32):08x}"), blind_from=0)
             replica_file.save(self.disk, ROOT, record)
         self.record = record
         self.store = MessageStore.open(
@@ -130,7 +132,7 @@ class SimNode:
         self.hands = StoreHands(self.store, self.disk, ROOT, self.clock)
         self.shown = self.store.dispatched
 
-    def _take_role(self) -> None:
+    def _take_role(self, *, ordered: bool = False) -> None:
         now = self.events.now
         self.master: MasterState | None = None
         self.slave: SlaveState | None = None
@@ -147,6 +149,7 @@ class SimNode:
                 new_id=self._new_id,
                 now=now,
                 ask=ask,
+                ordered=ordered,
             )
             self.act(self.master.start(now))
         else:
@@ -167,7 +170,7 @@ class SimNode:
         """Without a restart: the operator's order, or the end of a reign."""
         self._drop_links()
         self.role = role
-        self._take_role()
+        self._take_role(ordered=role == "master")
 
     def die(self, *, power: bool) -> None:
         """kill -9, or the machine with all that was not synced."""

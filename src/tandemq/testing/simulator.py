@@ -119,6 +119,9 @@ class World(Watcher):
             SimNode(f"n{i}", self.events, self.network, random, self, store_config, master_terms, slave_terms)
             for i in range(count)
         ]
+        flush_interval = random.choice((0.02, 0.1, 0.4))
+        for node in self.nodes:
+            node.flush_interval = flush_interval
         self.chosen = self.nodes[0]
         """Whom the operator wants as master."""
         self.ledger = Ledger(list(self.nodes))
@@ -262,8 +265,8 @@ class World(Watcher):
         assert node.master is not None
         self.result.reigns += 1
         self._last_reign = node
-        if node.record.newborn:
-            return  # born on an empty disk: it cuts nobody, and gives way to the first replica that knows better
+        if node.record.blind_from >= 0:
+            return  # opened blindly: it overrules nobody, and gives way to the first replica that knows better
         places = {replica.partition("#")[0] for replica in node.master.opened_without}
         unheard = self._unheard.pop(node.name, []) + [other for other in self.nodes if other.name in places]
         self.ledger.opened(node, list(unheard))
