@@ -83,7 +83,7 @@ def test_the_record_survives_and_a_damaged_one_is_refused() -> None:
         frozenset({"s#2"}),
         77,
         True,
-        False,
+        40,
         Promise(3, "y"),
         4,
     )

@@ -127,7 +127,7 @@ class ReplicaRecord:
     """Set while open for writes, cleared by a clean stop: found set at a start, the node crashed as a master."""
 
     blind_from: int = -1
-    """Bytes from here on were written by reigns that began without asking anybody: 0 for a store that began empty. 
+    """Bytes from here on were written by reigns that began without asking anybody: 0 for a store that began empty.
     If a replica turns out to hold another reign, these bytes have no say against it.  -1: the group was heard."""
 
     before: Promise | None = None

@@ -6,7 +6,7 @@ promise the copies must exist; a fault may take a copy from a node only if the l
 and a node may begin to write without an entry only if no node that could have been heard still has it.
 """
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Protocol
 
 
@@ -35,6 +35,13 @@ class Entry:
     durable: bool
     master: str
     """Who made it: a promise of one copy is about this node alone."""
+    losers: list["Holder"] = field(default_factory=list)
+    """Nodes from which a fault took it."""
+
+    @property
+    def is_void(self) -> bool:
+        """As many faults as it has copies have taken it: beyond what was promised, even if somebody else has it too."""
+        return sum(not node.holds(self.start, self.data) for node in self.losers) >= self.copies
 
     @property
     def end(self) -> int:
@@ -66,6 +73,12 @@ class Ledger:
         """What a node has of all that was promised."""
         return [entry for entry in self.entries if node.holds(entry.start, entry.data, durable=durable)]
 
+    def lost(self, node: Holder, held: list[Entry]) -> None:
+        """A node is back after a fault: what of all it held has it no more?"""
+        for entry in held:
+            if node not in entry.losers and not node.holds(entry.start, entry.data):
+                entry.losers.append(node)
+
     def survived(self, node: Holder, must: list[Entry], fault: str) -> None:
         """A node is back after a fault that could not take `must` from it."""
         for entry in must:
@@ -91,12 +104,13 @@ class Ledger:
                 kept.append(entry)
             elif entry.copies > 1 or entry.master == node.name:
                 others = [n.name for n in self.nodes if n not in unheard and n.holds(entry.start, entry.data)]
-                if others:
+                if others and not entry.is_void:
                     raise Violation(f"{entry}: {node.name} opened for writes without it, {others} still had it")
         self.entries = [entry for entry in kept if entry.copies > 1 or entry.master == node.name]
 
     def settled(self, node: Holder) -> None:
         """At the end, with everything healed, the master must have all of it."""
         for entry in self.entries:
-            if (entry.copies > 1 or entry.master == node.name) and not node.holds(entry.start, entry.data):
+            counts = (entry.copies > 1 or entry.master == node.name) and not entry.is_void
+            if counts and not node.holds(entry.start, entry.data):
                 raise Violation(f"{entry}: not in the log of the last master {node.name}")

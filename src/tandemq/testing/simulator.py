@@ -132,6 +132,7 @@ class World(Watcher):
         self._last_reign: SimNode | None = None
         self._power_cut_at: dict[str, float] = {}
         self._must_survive: dict[str, tuple[list[Entry], str]] = {}
+        self._held: dict[str, list[Entry]] = {}
         self._body_count = 0
         self._checked_steps = 0
 
@@ -321,6 +322,7 @@ class World(Watcher):
 
     def died(self, node: SimNode, *, power: bool) -> None:
         self._tell(f"{node.name} {'loses power' if power else 'is killed'}")
+        self._held[node.name] = self.ledger.held_by(node)
         must = self.ledger.held_by(node, durable=power)
         must = [entry for entry in must if entry.durable or not power]
         self._must_survive[node.name] = (must, "power cut" if power else "kill")
@@ -343,6 +345,7 @@ class World(Watcher):
         node.boot()
         must, fault = self._must_survive.pop(node.name, ([], ""))
         if node.alive:
+            self.ledger.lost(node, self._held.pop(node.name, []))
             entries = set(self.ledger.entries)
             standing = [entry for entry in must if entry in entries]
             # A boot may already have taken over another's newer history, which ends promises of one copy.
