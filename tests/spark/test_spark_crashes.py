@@ -1,5 +1,5 @@
 """Driver, JVM and workers killed again and again during an archive and a streaming sink: nothing lost, nothing
-twice.
+twice. Each kill costs a start of Spark, so a usual run does 5; TANDEMQ_CRASH_ROUNDS=20 is the thorough one.
 """
 
 import os
@@ -24,7 +24,7 @@ from tandemq.spark.offsets import slices_of
 from tandemq.spark.options import PullOptions, parse
 
 pytestmark = [pytest.mark.spark, pytest.mark.slow]
-ROUNDS = int(os.environ.get("TANDEMQ_CRASH_ROUNDS", "20"))
+ROUNDS = int(os.environ.get("TANDEMQ_CRASH_ROUNDS", "5"))
 SEGMENT = 1 << 20
 
 
@@ -58,9 +58,9 @@ def batches_done(checkpoints: Path, query: str) -> int:
     return sum(1 for _ in (checkpoints / query / "offsets").glob("[0-9]*"))
 
 
-@pytest.mark.timeout(2400)
-def test_twenty_kills_lose_and_repeat_nothing(cluster: Any, tmp_path: Path) -> None:
-    """SIGKILL to the whole process group at a random moment of progress, ≥ 20 times; then compared with the log."""
+@pytest.mark.timeout(1800)
+def test_kills_lose_and_repeat_nothing(cluster: Any, tmp_path: Path) -> None:
+    """SIGKILL to the whole process group at a random moment of progress, again and again; then compared with the log."""
     seed = int(os.environ.get("TANDEMQ_SEED", random.SystemRandom().randrange(10**6)))
     print(f"TANDEMQ_SEED={seed}")
     rng = random.Random(seed)
