@@ -60,7 +60,7 @@ def batches_done(checkpoints: Path, query: str) -> int:
 
 @pytest.mark.timeout(1800)
 def test_kills_lose_and_repeat_nothing(cluster: Any, tmp_path: Path) -> None:
-    """SIGKILL to the whole process group at a random moment of progress, again and again; then compared with the log."""
+    """SIGKILL to the whole process group at a random moment of progress, again and again; then compared."""
     seed = int(os.environ.get("TANDEMQ_SEED", random.SystemRandom().randrange(10**6)))
     print(f"TANDEMQ_SEED={seed}")
     rng = random.Random(seed)
