@@ -10,7 +10,6 @@ from tests.peers.programs import JAVA_VERSIONS, ROCKETMQ, rocketmq_jars
 from tests.peers.servers import free_ports
 
 from tandemq.codec.command import Command
-from tandemq.codec.record import walk
 from tandemq.namesrv.config import NamesrvConfig
 from tandemq.namesrv.server import NameServer
 from tandemq.remoting.client import RemotingClient
@@ -44,8 +43,9 @@ class RealBroker:
         command = [*ROCKETMQ, "down", "--dir", str(self.directory), *(["--kill"] if kill else [])]
         await asyncio.to_thread(subprocess.run, command, check=False, stdout=subprocess.DEVNULL)
 
-    def log_bytes(self) -> bytes:
-        return b"".join(p.read_bytes() for p in sorted((self.directory / "store" / "commitlog").iterdir()))
+    @property
+    def store(self) -> Path:
+        return self.directory / "store"
 
 
 class Target:
@@ -62,21 +62,21 @@ async def until(condition: Callable[[], Awaitable[bool]], what: str, seconds: fl
         await asyncio.sleep(0.1)
 
 
-def end_of(log: bytes) -> int:
-    """Where the last whole record of a log that begins at 0 ends."""
-    end = 0
-    for base in range(0, len(log), SEGMENT):
-        for position, size, _ in walk(log, base, min(base + SEGMENT, len(log))):
-            end = position + size
-    return end
+def segments(store: Path) -> dict[str, bytes]:
+    """Segment files with something in them, by name; the next one is often made in advance."""
+    found = {path.name: path.read_bytes() for path in (store / "commitlog").iterdir()}
+    return {name: data for name, data in found.items() if data.strip(b"\0")}
 
 
-async def same_logs(one: Callable[[], bytes], other: Callable[[], bytes]) -> None:
+async def same_logs(slave: Path, master: Path) -> None:
+    """From the slave's first segment on: a RocketMQ master starts an empty slave at its last one."""
+
     async def same() -> bool:
-        return one().rstrip(b"\0") == other().rstrip(b"\0")
+        ours, theirs = segments(slave), segments(master)
+        return bool(ours) and ours == {name: data for name, data in theirs.items() if name >= min(ours)}
 
     await until(same, "the commit logs are the same bytes")
-    assert end_of(one()) > 3 * SEGMENT, "no segment was ever rolled"
+    assert len(segments(slave)) >= 3, "no segment was ever rolled"
 
 
 async def sent(address: str, count: int, ok: set[int]) -> LoadResult:
@@ -170,7 +170,7 @@ def test_a_real_slave_follows_our_master_through_kills(version: str, tmp_path: P
                 master.kill()
                 master.start()
                 results.append(await sent(master.address, 2000, {0}))
-                await same_logs(master.log_bytes, real.log_bytes)
+                await same_logs(real.store, master.store)
                 for result in results:
                     check_acknowledged(master, result)
                 master.kill()
@@ -195,15 +195,16 @@ def test_our_slave_follows_a_real_master_through_kills(version: str, tmp_path: P
                 slave.start()
                 results = [await sent(real.address, 2000, {0})]
                 slave.kill()
-                results.append(await sent(real.address, 300, {0, 11, 12}))
+                results.append(await sent(real.address, 20, {0, 11, 12}))
                 slave.start()
                 results.append(await sent(real.address, 2000, {0}))
-                await same_logs(slave.log_bytes, real.log_bytes)
+                await same_logs(slave.store, real.store)
+                await everything_readable(slave.address, results)  # with the topic, which comes by the next poll
                 await real.stop(kill=True)
-                await everything_readable(slave.address, results[:1])
+                await everything_readable(slave.address, results)
                 await real.start()
                 results.append(await sent(real.address, 2000, {0}))
-                await same_logs(slave.log_bytes, real.log_bytes)
+                await same_logs(slave.store, real.store)
                 await real.stop(kill=True)
                 await everything_readable(slave.address, results)
             finally:
