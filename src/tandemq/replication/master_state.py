@@ -59,7 +59,7 @@ from tandemq.replication.epochs import (
 from tandemq.replication.session import Session, SessionState
 
 HELLO_WAIT: Final = 5.0
-"""Seconds a connection may stay without having said who it is."""
+"""Seconds a slave may take to answer our challenge."""
 
 
 class Phase(Enum):
@@ -806,8 +806,9 @@ class MasterState:
         return session.told_confirmed < min(self.confirmed, session.sent) and session.sent == self.log.end
 
     def _tick_session(self, out: list[Decision], session: Session, now: float) -> None:
-        known = session.state not in (SessionState.CONNECTED, SessionState.CHALLENGED)
-        patience = self.terms.housekeeping if known else min(HELLO_WAIT, self.terms.housekeeping)
+        # A RocketMQ slave sends its first report up to 5 s after it connected, so silence at first says nothing.
+        challenged = session.state is SessionState.CHALLENGED
+        patience = min(HELLO_WAIT, self.terms.housekeeping) if challenged else self.terms.housekeeping
         if now - session.last_heard >= patience:
             self._close(out, session, Reason.SILENT, f"nothing heard from {session.peer} for {patience:g} s", now)
             return
