@@ -815,7 +815,8 @@ def test_lag_is_measured_and_offsets_are_reset(cluster: Cluster) -> None:
 
                 async def caught_up() -> bool:
                     progress = await admin.progress(group, topic)
-                    return progress.lag == 0 and sum(q.consumer_offset for q in progress.queues) == 10
+                    offsets = sum(q.consumer_offset for q in progress.queues)
+                    return progress.lag == 0 and offsets >= 10  # more if a busy real broker stored a retried send twice
 
                 await eventually(caught_up, "no lag")
                 assert [m.client_id for m in await admin.members(group)] == [consumer.session.client_id]
