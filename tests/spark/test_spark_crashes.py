@@ -66,7 +66,7 @@ def test_kills_lose_and_repeat_nothing(cluster: Any, tmp_path: Path) -> None:
     rng = random.Random(seed)
     broker = cluster.add_broker()
     cluster.create_topic(broker, "crashed", 2)
-    bodies = make_store(tmp_path / "store", 700 * ROUNDS, rng)
+    bodies = make_store(tmp_path / "store", 1500 * ROUNDS, rng)
     lake, checkpoints = tmp_path / "lake", tmp_path / "checkpoints"
     checkpoints.mkdir()
     command = [
