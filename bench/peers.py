@@ -22,11 +22,21 @@ DRIVER_TIMEOUT = 600
 
 
 @contextlib.contextmanager
-def serving(side: str, run: Run, *, slave: bool = False) -> Iterator[servers.Servers]:
-    """Fresh servers of a side with an empty store, gone with their files when the round is over."""
-    directory = run.directory / f"{side}-{run.round}"
+def serving(
+    side: str,
+    run: Run,
+    *,
+    slave: bool = False,
+    role: str = "ASYNC_MASTER",
+    properties: Mapping[str, str] | None = None,
+    directory: Path | None = None,
+) -> Iterator[servers.Servers]:
+    """Fresh servers of a side, gone with their files when the round is over; stores are empty unless `directory`
+    has some.
+    """
+    directory = directory or run.directory / f"{side}-{run.round}"
     try:
-        with servers.start(side, directory, {}, slave=slave) as up:
+        with servers.start(side, directory, properties or {}, slave=slave, role=role) as up:
             yield up
     except Missing as reason:
         raise Unavailable(str(reason)) from reason

@@ -27,9 +27,9 @@ HOST = bytes((127, 0, 0, 1, 0, 0, 0x2A, 0x9F))
 CHUNK = 1 << 20
 
 
-def fill(root: Path, size: int) -> None:
+def fill(root: Path, size: int, segment_size: int = SEGMENT) -> None:
     """A store with about `size` bytes of log, closed cleanly."""
-    config = StoreConfig(commit_log_segment_size=SEGMENT, index_enable=False)
+    config = StoreConfig(commit_log_segment_size=segment_size, index_enable=False)
     store = MessageStore.open(root, config)
     body = os.urandom(BODY_SIZE)
     while store.appended < size:

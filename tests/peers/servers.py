@@ -82,6 +82,7 @@ class Servers:
     namesrv: str
     broker: str
     directory: Path
+    slave: str = ""
     pids: dict[str, int] = field(default_factory=dict)
     start_seconds: dict[str, float] = field(default_factory=dict)
     """From the start of a process to the first connection it takes."""
@@ -123,12 +124,13 @@ def ours(
     properties: Mapping[str, str] = STORY_PROPERTIES,
     *,
     slave: bool = False,
+    role: str = "ASYNC_MASTER",
     namesrv_properties: Mapping[str, str] | None = None,
 ) -> Iterator[Servers]:
     """`tandemq namesrv` and `tandemq broker` on free ports, started from property files as a user does."""
     directory.mkdir(parents=True, exist_ok=True)
     (namesrv_port,), ports = free_ports(), free_ports(1 + slave, around=True)
-    servers = Servers(f"127.0.0.1:{namesrv_port}", f"127.0.0.1:{ports[0]}", directory)
+    servers = _servers(namesrv_port, ports, directory)
     namesrv_conf = directory / "namesrv.conf"
     namesrv_conf.write_text(_properties({"listenPort": str(namesrv_port), **(namesrv_properties or {})}))
     with contextlib.ExitStack() as stack:
@@ -143,7 +145,7 @@ def ours(
                 "listenPort": str(port),
                 "haListenPort": str(port + 1),
                 "namesrvAddr": servers.namesrv,
-                "brokerRole": "SLAVE" if broker_id else "ASYNC_MASTER",
+                "brokerRole": "SLAVE" if broker_id else role,
                 "storePathRootDir": str(directory / f"store-{name}"),
                 **properties,
             }
@@ -152,6 +154,11 @@ def ours(
             _start(servers, stack, name, Daemon("broker", conf, port))
         await_route(servers)
         yield servers
+
+
+def _servers(namesrv_port: int, ports: list[int], directory: Path) -> Servers:
+    addresses = [f"127.0.0.1:{port}" for port in ports]
+    return Servers(f"127.0.0.1:{namesrv_port}", addresses[0], directory, slave=addresses[-1] if addresses[1:] else "")
 
 
 def _properties(settings: Mapping[str, str]) -> str:
@@ -191,16 +198,18 @@ def rocketmq(
     properties: Mapping[str, str] = STORY_PROPERTIES,
     *,
     slave: bool = False,
+    role: str = "ASYNC_MASTER",
     heap: str = "1g",
 ) -> Iterator[Servers]:
     """The real name server and broker of that version; raises Missing where they cannot be had."""
     rocketmq_jars(version)
     (namesrv_port,), ports = free_ports(), free_ports(1 + slave, around=True)
-    servers = Servers(f"127.0.0.1:{namesrv_port}", f"127.0.0.1:{ports[0]}", directory)
+    servers = _servers(namesrv_port, ports, directory)
     commands = {"namesrv": ["namesrv", "--dir", str(directory / "0-namesrv"), "--port", str(namesrv_port)]}
     for broker_id, port in enumerate(ports):
-        name, role = ("slave", "SLAVE") if broker_id else ("broker", "ASYNC_MASTER")
-        command = ["broker", "--dir", str(directory / f"{1 + broker_id}-{name}"), "--port", str(port), "--role", role]
+        name, its_role = ("slave", "SLAVE") if broker_id else ("broker", role)
+        home = directory / f"{1 + broker_id}-{name}"
+        command = ["broker", "--dir", str(home), "--port", str(port), "--role", its_role]
         command += ["--id", str(broker_id), "--namesrv", servers.namesrv, "--heap", heap]
         for key, value in {**REAL_PROPERTIES, **properties}.items():
             command += ["--set", f"{key}={value}"]
@@ -225,9 +234,14 @@ def sides() -> list[str]:
 
 
 def start(
-    side: str, directory: Path, properties: Mapping[str, str] = STORY_PROPERTIES, *, slave: bool = False
+    side: str,
+    directory: Path,
+    properties: Mapping[str, str] = STORY_PROPERTIES,
+    *,
+    slave: bool = False,
+    role: str = "ASYNC_MASTER",
 ) -> contextlib.AbstractContextManager[Servers]:
-    """The servers of one side, by its name."""
+    """The servers of one side, by its name; `role` is the master's."""
     if side == "ours":
-        return ours(directory, properties, slave=slave)
-    return rocketmq(side.removeprefix("rocketmq-"), directory, properties, slave=slave)
+        return ours(directory, properties, slave=slave, role=role)
+    return rocketmq(side.removeprefix("rocketmq-"), directory, properties, slave=slave, role=role)
