@@ -2,6 +2,8 @@
 
 import asyncio
 import json
+import shutil
+import subprocess
 from collections.abc import Mapping
 from contextlib import AsyncExitStack
 from pathlib import Path
@@ -14,6 +16,7 @@ from tandemq.broker.broker import Broker
 from tandemq.broker.config import BrokerConfig, BrokerRole
 from tandemq.cli.ha import _advice
 from tandemq.codec.command import Command
+from tandemq.errors import ConfigError
 from tandemq.remoting.client import RemotingClient
 from tandemq.remoting.config import RemotingConfig
 from tandemq.replication.config import ReplicationConfig
@@ -25,7 +28,7 @@ HOST = "127.0.0.1"
 SECONDS = 30.0
 
 
-def broker(root: Path, role: BrokerRole, name: str = "a", **replication: Any) -> Broker:
+def broker(root: Path, role: BrokerRole, name: str = "a", tls: Mapping[str, Any] = {}, **replication: Any) -> Broker:
     return Broker(
         BrokerConfig(
             broker_name=name,
@@ -35,7 +38,7 @@ def broker(root: Path, role: BrokerRole, name: str = "a", **replication: Any) ->
             store_path_root_dir=str(root),
         ),
         StoreConfig(commit_log_segment_size=1 << 16, index_slots=64, index_entries=64),
-        RemotingConfig(listen_port=free_port(HOST), bind_address=HOST),
+        RemotingConfig(listen_port=free_port(HOST), bind_address=HOST, **tls),
         ReplicationConfig(reconnect_ms_max=50, **replication),
     )
 
@@ -86,6 +89,43 @@ def test_the_wrong_address(tmp_path: Path, is_free: bool) -> None:
     assert found[:2] == ("unreachable", "")
     assert address.partition(":")[0] in found[2][0]
     assert "check the address, that the master runs, and that its HA port is open" in found[2][0]
+
+
+@pytest.fixture(scope="module")
+def certificate(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
+    if shutil.which("openssl") is None:
+        pytest.skip("needs the openssl command to make a certificate")
+    where = tmp_path_factory.mktemp("tls")
+    files = {"tls_cert_path": str(where / "cert.pem"), "tls_key_path": str(where / "key.pem")}
+    make = ["openssl", "req", "-x509", "-newkey", "rsa:2048", "-nodes", "-days", "2", "-subj", f"/CN={HOST}"]
+    make += ["-addext", f"subjectAltName=IP:{HOST}", "-keyout", files["tls_key_path"], "-out", files["tls_cert_path"]]
+    subprocess.run(make, check=True, capture_output=True)
+    return files
+
+
+def test_only_one_of_them_speaks_tls(tmp_path: Path, certificate: dict[str, str]) -> None:
+    secure = {"tls_enable": True, "tls": {**certificate, "tls_client_trust_path": certificate["tls_cert_path"]}}
+    for number, (master, slave) in enumerate([(secure, {}), ({}, secure)]):
+        found = asyncio.run(reasons(tmp_path / str(number), master, slave))
+        assert found[:2] == ("tls-failed", "tls-failed")
+        assert all("set haTlsEnable alike on both brokers" in line for line in found[2])
+
+
+def test_a_slave_that_does_not_trust_the_masters_certificate(tmp_path: Path, certificate: dict[str, str]) -> None:
+    secure = {"tls_enable": True, "tls": certificate}
+    found = asyncio.run(reasons(tmp_path, secure, secure))
+    assert found[:2] == ("tls-failed", "tls-failed")
+    assert "the peer's certificate was refused: self-signed certificate" in found[2][0]
+    assert "tlsClientTrustCertPath" in found[2][0]
+
+
+def test_tls_without_a_certificate_is_refused_at_the_start(tmp_path: Path) -> None:
+    async def start() -> None:
+        async with broker(tmp_path, BrokerRole.SLAVE, tls_enable=True):
+            pass
+
+    with pytest.raises(ConfigError, match="haTlsEnable=true: needs tlsServerCertPath and tlsServerKeyPath"):
+        asyncio.run(start())
 
 
 def test_resets_are_counted_by_a_bounded_set_of_reasons() -> None:

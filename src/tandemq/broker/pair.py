@@ -19,6 +19,7 @@ from tandemq.broker.config import BrokerRole
 from tandemq.broker.handlers.peers import HaFacts
 from tandemq.broker.lookout import SLAVE, Lookout, seen_of
 from tandemq.broker.pair_tables import BrokerTables
+from tandemq.broker.pair_tls import ha_tls
 from tandemq.broker.peer_book import PeerBook
 from tandemq.broker.registration import Registered
 from tandemq.broker.reign import Own, Step, Verdict, View, decide
@@ -105,6 +106,7 @@ class Pair:
             group=f"{self._live.broker.cluster_name}/{self._live.broker.broker_name}",
             address=broker.address,
             sync_flush=self._live.store.flush_disk_type is FlushDiskType.SYNC_FLUSH,
+            tls=ha_tls(config, self._live.remoting),
         )
         self._follower = MetadataFollower(
             broker.client, self.tables, self._metadata_place, interval=config.metadata_interval_ms / 1000

@@ -153,11 +153,17 @@ NONCE_SIZE: Final = 16
 BULK_SIZE_MIN: Final = 1 << 20
 BULK_SUMMED: Final = 64 << 10
 _FLUSH: Final = 1
+_TLS_HANDSHAKE: Final = 0x16
 
 
 def is_extended(first_byte: int) -> bool:
     """Whether a connection that begins with this byte speaks the extended session."""
     return first_byte == MAGIC >> 8
+
+
+def is_tls(first_byte: int) -> bool:
+    """Whether a connection begins with a TLS ClientHello: neither a report nor a frame of ours can."""
+    return first_byte == _TLS_HANDSHAKE
 
 
 class FrameType(IntEnum):
@@ -178,6 +184,7 @@ class Reason(Enum):
 
     WRONG_GROUP = "wrong-group"
     KEY_REFUSED = "key-refused"
+    TLS = "tls-failed"
     VERSION = "version"
     SEGMENT_SIZE = "segment-size"
     SAME_IDENTITY = "same-identity"
@@ -207,6 +214,7 @@ class Reason(Enum):
 _ADVICE: Final = {
     Reason.WRONG_GROUP: "give both brokers the same brokerClusterName and brokerName, or correct haMasterAddress",
     Reason.KEY_REFUSED: "set the same haSharedKey on both brokers",
+    Reason.TLS: "set haTlsEnable alike on both brokers, and tlsClientTrustCertPath to what vouches for the certificate",
     Reason.VERSION: "upgrade the older of the two brokers",
     Reason.SEGMENT_SIZE: "set mappedFileSizeCommitLog as the master's, with an empty store directory",
     Reason.SAME_IDENTITY: "the slave's address points to itself, or its store was copied: remove replica.json there",

@@ -137,6 +137,13 @@ class ReplicationConfig:
         "",
         "Secret that master and slaves prove to each other on connect. A master with a key refuses RocketMQ slaves.",
     )
+    tls_enable: bool = setting(
+        "haTlsEnable",
+        False,
+        "The HA port speaks TLS and nothing else, with the certificates of the remoting port (tlsServer…, tlsClient…). "
+        "Set it on every broker of the group, with tlsServerCertPath and tlsServerKeyPath on slaves too: each may "
+        "become master. RocketMQ peers can't take part; log bytes are copied and encrypted, not sent by sendfile.",
+    )
     sessions_max: int = setting(
         "haSessionsMax", 64, "HA connections a master accepts at the same time.", minimum=1, maximum=1024
     )

@@ -12,6 +12,7 @@ from collections import deque
 from collections.abc import Callable, Iterable
 
 from tandemq.clock import Clock
+from tandemq.codec import ha
 from tandemq.errors import ConfigError, StoreError
 from tandemq.replication.decisions import (
     Close,
@@ -29,6 +30,7 @@ from tandemq.replication.epochs import ReplicaRecord
 from tandemq.replication.hands import StoreHands
 from tandemq.replication.master_state import MasterState, Phase
 from tandemq.replication.session import SessionState
+from tandemq.replication.tls_wire import HaTls, TlsWire
 from tandemq.replication.wire import Wire
 
 log = logging.getLogger(__name__)
@@ -62,8 +64,10 @@ class MasterShell:
         on_readable: Callable[[], None],
         on_saved: Callable[[ReplicaRecord], None],
         on_event: Callable[[str], None] = lambda event: None,
+        tls: HaTls | None = None,
     ) -> None:
         self.state = state
+        self._tls = tls
         self._hands = hands
         self._store = hands.store
         self._clock = clock
@@ -126,22 +130,43 @@ class MasterShell:
             return
         self._count += 1
         session = self._count
-        self._wires[session] = Wire(
-            self._loop,
-            connected,
-            on_readable=lambda: self._read(session),
-            on_clear=lambda: self._pump_one(session),
-            on_lost=lambda reason: self._lost(session),
-        )
+        self._wires[session] = self._wire(session, connected)
         self._act(self.state.connected(session, f"{address[0]}:{address[1]}", self._clock.monotonic()))
         self._arm()
+
+    def _wire(self, session: int, connected: socket.socket) -> Wire:
+        def on_readable() -> None:
+            self._read(session)
+
+        def on_clear() -> None:
+            self._pump_one(session)
+
+        def on_lost(text: str) -> None:
+            self._lost(session, text)
+
+        if self._tls is None:
+            return Wire(self._loop, connected, on_readable=on_readable, on_clear=on_clear, on_lost=on_lost)
+        return TlsWire(
+            self._loop,
+            connected,
+            self._tls.server,
+            server_name=None,
+            on_readable=on_readable,
+            on_clear=on_clear,
+            on_lost=on_lost,
+            refuse_plain=self._refuse_plain,
+        )
+
+    def _refuse_plain(self) -> bytes:
+        text = "this master's HA port speaks TLS (haTlsEnable=true), the slave does not"
+        return ha.encode_control(ha.Refuse(ha.Reason.TLS.value, text, self.state.number))
 
     def _read(self, session: int) -> None:
         wire = self._wires.get(session)
         if wire is None:
             return
         try:
-            size = wire.socket.recv_into(self._buffer)
+            size = wire.recv_into(self._buffer)
         except (BlockingIOError, InterruptedError):
             return
         except OSError as error:
@@ -153,9 +178,13 @@ class MasterShell:
         self._act(self.state.receive(session, self._view[:size], self._clock.monotonic()))
         self._pump_due(session)
 
-    def _lost(self, session: int) -> None:
-        self._wires.pop(session, None)
-        self._act(self.state.disconnected(session, self._clock.monotonic()))
+    def _lost(self, session: int, text: str) -> None:
+        wire = self._wires.pop(session, None)
+        now = self._clock.monotonic()
+        if wire is not None and not wire.is_ready:
+            self._act(self.state.disconnected(session, now, ha.Reason.TLS, text))
+        else:
+            self._act(self.state.disconnected(session, now))
         self._arm()
 
     # --- what the broker tells --------------------------------------------------------------------------------------

@@ -322,12 +322,13 @@ class MasterState:
             self._close(out, session, Reason.TOO_MANY, f"there are {self.terms.sessions_max} sessions already", now)
         return out
 
-    def disconnected(self, session_id: int, now: float) -> list[Decision]:
+    def disconnected(self, session_id: int, now: float, reason: Reason = Reason.LOST, text: str = "") -> list[Decision]:
         """The connection broke, or the shell closed it."""
         out: list[Decision] = []
         session = self.sessions.get(session_id)
         if session is not None:
-            self._forget(out, session, Reason.LOST, f"connection of {session.replica or session.peer} was lost", now)
+            text = text or f"connection of {session.replica or session.peer} was lost"
+            self._forget(out, session, reason, text, now)
         return out
 
     def receive(self, session_id: int, data: bytes | memoryview, now: float) -> list[Decision]:
@@ -338,6 +339,10 @@ class MasterState:
             return out
         session.last_heard = now
         if session.state is SessionState.CONNECTED and not session.classic:
+            if ha.is_tls(data[0]):
+                text = f"{session.peer} speaks TLS, this HA port does not (haTlsEnable=false)"
+                self._close(out, session, Reason.TLS, text, now)
+                return out
             session.classic = not ha.is_extended(data[0])
         try:
             if session.classic:

@@ -24,6 +24,7 @@ from tandemq.replication.session import Session
 from tandemq.replication.slave import Find, SlaveShell
 from tandemq.replication.slave_state import ClassicSlaveState, SlavePhase, SlaveState, SlaveTerms
 from tandemq.replication.status import HaStatus, ReplicaStatus
+from tandemq.replication.tls_wire import HaTls
 from tandemq.store.disk import Disk, FileDisk
 from tandemq.store.message_store import MessageStore
 
@@ -59,7 +60,9 @@ class ReplicaNode:
         group: str,
         address: str,
         sync_flush: bool,
+        tls: HaTls | None = None,
     ) -> None:
+        self._tls = tls
         self._store = store
         self._root = root
         self.config = config
@@ -135,6 +138,7 @@ class ReplicaNode:
             on_readable=self._callbacks.readable,
             on_saved=self._saved,
             on_event=self.count,
+            tls=self._tls,
         )
         self.ha_port = await self.master.start(host, port)
 
@@ -151,6 +155,7 @@ class ReplicaNode:
             on_saved=self._saved,
             on_event=self.count,
             on_following=self._callbacks.following,
+            tls=self._tls,
         )
         self._store.set_confirmed(min(self.record.confirmed, self._store.appended))
         await self.slave.start()

@@ -17,6 +17,7 @@ from tandemq.replication.decisions import Close, Commit, Confirm, Decision, Flus
 from tandemq.replication.epochs import ReplicaRecord
 from tandemq.replication.hands import StoreHands
 from tandemq.replication.slave_state import ClassicSlaveState, SlaveState
+from tandemq.replication.tls_wire import HaTls, TlsWire
 from tandemq.replication.wire import Wire
 
 log = logging.getLogger(__name__)
@@ -75,7 +76,9 @@ class SlaveShell:
         on_saved: Callable[[ReplicaRecord], None],
         on_event: Callable[[str], None] = lambda event: None,
         on_following: Callable[[], None] = lambda: None,
+        tls: HaTls | None = None,
     ) -> None:
+        self._tls = tls
         self._make_state = make_state
         self._hands = hands
         self._store = hands.store
@@ -181,6 +184,9 @@ class SlaveShell:
                 self._note_trouble(Reason.UNREACHABLE, text)
             return
         self._lonely = 0
+        if self._tls is not None and not place.extended:
+            text = f"the master at {place.ha_address} speaks RocketMQ's own HA protocol, which has no TLS"
+            raise NotFollowable(Reason.TLS, text)
         host, _, port = place.ha_address.rpartition(":")
         connected = await self._connect(host, int(port))
         # What the last session believed may not have happened: begin again from what the store has.
@@ -190,17 +196,30 @@ class SlaveShell:
             self.state.master_group = place.group
         self._session += 1
         self._ended.clear()
-        self._wire = Wire(
-            self._loop,
-            connected,
-            on_readable=self._read,
-            on_clear=self._donate,
-            on_lost=lambda reason: self._end(Reason.LOST, reason),
-        )
+        self._wire = self._make_wire(connected, host)
         self.connected_at = self._clock.monotonic()
         self._act(self.state.connected(self._session, self.connected_at))
         self._arm()
         await self._ended.wait()
+
+    def _make_wire(self, connected: socket.socket, host: str) -> Wire:
+        if self._tls is None:
+            return Wire(
+                self._loop, connected, on_readable=self._read, on_clear=self._donate, on_lost=self._connection_lost
+            )
+        return TlsWire(
+            self._loop,
+            connected,
+            self._tls.client,
+            server_name=host,
+            on_readable=self._read,
+            on_clear=self._donate,
+            on_lost=self._connection_lost,
+        )
+
+    def _connection_lost(self, text: str) -> None:
+        shaken = self._tls is None or (self._wire is not None and self._wire.is_ready)
+        self._end(Reason.LOST if shaken else Reason.TLS, text)
 
     async def _connect(self, host: str, port: int) -> socket.socket:
         family, kind, protocol, _, address = (await self._loop.getaddrinfo(host, port, type=socket.SOCK_STREAM))[0]
@@ -244,7 +263,7 @@ class SlaveShell:
             self._refuse(error)
 
     def _read_buffered(self, wire: Wire) -> None:
-        size = wire.socket.recv_into(self._buffer)
+        size = wire.recv_into(self._buffer)
         if size == 0:
             wire.lose("the master closed the connection")
             return
@@ -261,7 +280,7 @@ class SlaveShell:
 
     def _read_direct(self, wire: Wire) -> None:
         state = self.state
-        size = wire.socket.recv_into(self._chunk, min(state.window, RECEIVE_CHUNK))
+        size = wire.recv_into(self._chunk, min(state.window, RECEIVE_CHUNK))
         if size == 0:
             wire.lose("the master closed the connection")
             return

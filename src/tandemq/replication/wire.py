@@ -2,7 +2,7 @@
 
 Reads are left to the owner (`recv_into` wherever it wants the bytes).  Writes go out at once if the kernel takes them;
 what it does not take waits here, and the owner holds back new data until `is_clear`.  Log bytes leave by `os.sendfile`,
-straight from the page cache.
+straight from the page cache.  tls_wire.py is the same with TLS around it.
 """
 
 import asyncio
@@ -18,7 +18,7 @@ SENDFILE_CHUNK = 1 << 20
 """Bytes per sendfile call: about half a millisecond of the loop's time."""
 
 
-class _FilePart:
+class FilePart:
     """Part of a file on its way out; owns a duplicate of the descriptor, because the log may close its own."""
 
     __slots__ = ("fd", "position", "size")
@@ -35,6 +35,9 @@ class _FilePart:
 class Wire:
     """A connected socket.  `on_readable` is called whenever there is something to read; `on_clear` when all is out."""
 
+    is_ready = True
+    """Whether bytes of ours may pass; a TLS handshake comes before."""
+
     def __init__(
         self,
         loop: asyncio.AbstractEventLoop,
@@ -46,9 +49,10 @@ class Wire:
     ) -> None:
         self._loop = loop
         self.socket = connected
+        self._fd = connected.fileno()
         self._on_clear = on_clear
         self._on_lost = on_lost
-        self._out: deque[memoryview | _FilePart] = deque()
+        self._out: deque[memoryview | FilePart] = deque()
         self._out_size = 0
         self._writing = False
         self._closing = False
@@ -56,12 +60,19 @@ class Wire:
         connected.setblocking(False)
         with contextlib.suppress(OSError):
             connected.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-        loop.add_reader(connected.fileno(), on_readable)
+        loop.add_reader(self._fd, on_readable)
 
     @property
     def is_clear(self) -> bool:
         """Nothing waits to be sent."""
         return not self._out
+
+    def recv_into(self, buffer: bytearray | memoryview, size: int = 0) -> int:
+        """As socket.recv_into: what is there now, 0 at the end of the stream, BlockingIOError for nothing yet."""
+        return self.socket.recv_into(buffer, size)
+
+    def _send_some(self, data: memoryview) -> int:
+        return self.socket.send(data)
 
     def send(self, data: bytes | memoryview) -> None:
         """Out now, or as soon as the peer takes it."""
@@ -70,7 +81,7 @@ class Wire:
         view = memoryview(data)
         if not self._out:
             try:
-                sent = self.socket.send(view)
+                sent = self._send_some(view)
             except (BlockingIOError, InterruptedError):
                 sent = 0
             except OSError as error:
@@ -90,7 +101,7 @@ class Wire:
         """File bytes, after everything before them."""
         if not self.is_open or self._closing:
             return
-        self._out.append(_FilePart(fd, position, size))
+        self._out.append(FilePart(fd, position, size))
         if len(self._out) == 1:
             self._push()
         if self._out:
@@ -107,20 +118,11 @@ class Wire:
         while self._out and self.is_open:
             part = self._out[0]
             try:
-                if isinstance(part, _FilePart):
-                    sent = os.sendfile(self.socket.fileno(), part.fd, part.position, min(part.size, SENDFILE_CHUNK))
-                    if sent == 0:
-                        self.lose("the log file is shorter than it was")
-                        return
-                    part.position += sent
-                    part.size -= sent
-                    if part.size == 0:
-                        part.close()
-                        self._out.popleft()
-                    elif sent == SENDFILE_CHUNK:
-                        break  # let the loop breathe; it calls again
+                if isinstance(part, FilePart):
+                    if not self._push_file(part):
+                        break
                 else:
-                    sent = self.socket.send(part)
+                    sent = self._send_some(part)
                     self._out_size -= sent
                     if sent == len(part):
                         self._out.popleft()
@@ -132,15 +134,31 @@ class Wire:
                 self.lose(f"{error.strerror or error}")
                 return
 
+    def _push_file(self, part: FilePart) -> bool:
+        """Some of the file at the head of what goes out; False when this turn is over."""
+        sent = os.sendfile(self._fd, part.fd, part.position, min(part.size, SENDFILE_CHUNK))
+        if sent == 0:
+            self.lose("the log file is shorter than it was")
+            return False
+        self._took(part, sent)
+        return part.size == 0 or sent < SENDFILE_CHUNK  # else let the loop breathe; it calls again
+
+    def _took(self, part: FilePart, size: int) -> None:
+        part.position += size
+        part.size -= size
+        if part.size == 0:
+            part.close()
+            self._out.popleft()
+
     def _wait_writable(self) -> None:
         if not self._writing and self.is_open:
             self._writing = True
-            self._loop.add_writer(self.socket.fileno(), self._flush)
+            self._loop.add_writer(self._fd, self._flush)
 
     def _drained(self) -> None:
         if self._writing:
             self._writing = False
-            self._loop.remove_writer(self.socket.fileno())
+            self._loop.remove_writer(self._fd)
         if self._closing:
             self._release()
         else:
@@ -151,7 +169,7 @@ class Wire:
         if not self.is_open or self._closing:
             return
         self._closing = True
-        self._loop.remove_reader(self.socket.fileno())
+        self._loop.remove_reader(self._fd)
         if not self._out:
             self._release()
         else:
@@ -169,11 +187,10 @@ class Wire:
         if not self.is_open:
             return
         self.is_open = False
-        fd = self.socket.fileno()
-        self._loop.remove_reader(fd)
-        self._loop.remove_writer(fd)
+        self._loop.remove_reader(self._fd)
+        self._loop.remove_writer(self._fd)
         for part in self._out:
-            if isinstance(part, _FilePart):
+            if isinstance(part, FilePart):
                 part.close()
         self._out.clear()
         self.socket.close()
