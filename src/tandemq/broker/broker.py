@@ -246,6 +246,7 @@ class Broker:
             pending_max=config.send_pending_max,
             delay_levels=len(self.delay_schedule.delays_ms),
             on_arrival=self._arrived,
+            is_awaited=lambda: len(self.pulls.parked) > 0,
         )
         if not self.is_master:
             self.writer.refusal = WriteRefused(SLAVE_REFUSAL)
@@ -334,6 +335,7 @@ class Broker:
             on_disconnect=self._dropped,
             on_error=reply_of,
             authenticate=self._authenticate,
+            before=self.writer.catch_up,
         )
         self.metrics = MetricsEndpoint(lambda: rendered_metrics(self))
         live.listeners.append(self._configuration_changed)
@@ -367,7 +369,7 @@ class Broker:
         if self.writer.refusal is None:
             self.writer.refusal = WriteRefused("the broker is stopping, send to another")
         await self.writer.drained(DRAIN_SECONDS_MAX)
-        self.replication.changed()  # a parked request of a slave would hold the port
+        await self.replication.tell_slaves()
         await self.server.stop()
         await self.metrics.stop()
         self.pulls.close()

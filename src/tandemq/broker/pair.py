@@ -44,6 +44,8 @@ log = logging.getLogger(__name__)
 
 DRAIN_SECONDS = 10.0
 """A demoted master waits this long for its slaves to have everything."""
+TELL_SECONDS = 1.0
+"""For slaves to take the last changes of the tables, before a stop or a hand-over."""
 ASK_SECONDS = 3.0
 OPEN_SECONDS = 3.0
 """A promotion is answered when it is done, or after this long with what it waits for."""
@@ -123,6 +125,10 @@ class Pair:
         else:
             await self._be_slave()
         self._starting = False
+
+    async def tell_slaves(self) -> None:
+        """Before the ports close: an offset committed just now is not left to the master alone."""
+        await self._server.told(TELL_SECONDS, stopping=True)
 
     async def stop(self) -> None:
         """After the last write: everything durable, slaves told, so that the next start need not ask."""
@@ -510,6 +516,7 @@ class Pair:
             except ReplicationError:
                 self._broker.allow_writes()
                 raise
+            await self._server.told(TELL_SECONDS, stopping=False)
             self._slave_id = slave_id or self._slave_id
             self.node.master.order(0, "the operator demotes it")
         return f"{self._broker.address} steps down and follows the next master"

@@ -23,6 +23,10 @@ class Replication(Protocol):
         """
         ...
 
+    async def tell_slaves(self) -> None:
+        """Before the ports close: slaves may ask for the last changes of the tables; bounded."""
+        ...
+
     async def stop(self) -> None:
         """After the last write and before the store closes."""
         ...
@@ -56,6 +60,9 @@ class Standalone:
     """No replication."""
 
     async def start(self) -> None:
+        return None
+
+    async def tell_slaves(self) -> None:
         return None
 
     async def stop(self) -> None:

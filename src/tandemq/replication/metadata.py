@@ -81,6 +81,11 @@ class MetadataServer:
     def __init__(self, tables: Tables) -> None:
         self._tables = tables
         self._parked: set[asyncio.Future[None]] = set()
+        self._slaves: dict[Connection, Mapping[str, str]] = {}
+        """The marks that each slave that asks here has, by its last request."""
+        self._heard = asyncio.Event()
+        self._is_hasty = False
+        self._is_stopping = False
 
     def changed(self) -> None:
         """Some table changed: cheap when nobody waits."""
@@ -93,20 +98,48 @@ class MetadataServer:
     async def wait(self, connection: Connection, command: Command) -> bytes:
         """Answers with the marks of now, once they differ from those of the request."""
         told = dict(command.ext)
+        self._slaves = {slave: known for slave, known in self._slaves.items() if slave.is_open}
+        self._slaves[connection] = told
+        self._heard.set()
         marks = dict(self._tables.marks())
-        if all(told.get(name) == mark for name, mark in marks.items()):
+        if _has(told, marks):
+            if self._is_stopping:
+                return encode_response(command.opaque, ResponseCode.SYSTEM_BUSY, "the broker is stopping")
             waiter = asyncio.get_running_loop().create_future()
             self._parked.add(waiter)
             try:
                 async with asyncio.timeout(PARKED_SECONDS):
                     await waiter
-                    await asyncio.sleep(COALESCE)
+                    if not self._is_hasty:
+                        await asyncio.sleep(COALESCE)
             except TimeoutError:
                 pass
             finally:
                 self._parked.discard(waiter)
             marks = dict(self._tables.marks())
         return encode_response(command.opaque, ResponseCode.SUCCESS, None, marks)
+
+    async def told(self, seconds: float, *, stopping: bool) -> None:
+        """Until every slave that asks here has the tables of now, but not longer: before a stop or a hand-over."""
+        self._is_hasty, self._is_stopping = True, stopping
+        self.changed()
+        try:
+            async with asyncio.timeout(seconds):
+                while self._behind():
+                    self._heard.clear()
+                    await self._heard.wait()
+        except TimeoutError:
+            peers = ", ".join(slave.peer for slave in self._behind())
+            log.warning("slaves that may lack the last changes of topics, groups or offsets: %s", peers)
+        self._is_hasty = False
+
+    def _behind(self) -> list[Connection]:
+        marks = self._tables.marks()
+        return [slave for slave, known in self._slaves.items() if slave.is_open and not _has(known, marks)]
+
+
+def _has(known: Mapping[str, str], marks: Mapping[str, str]) -> bool:
+    return all(known.get(name) == mark for name, mark in marks.items())
 
 
 class MetadataFollower:
@@ -163,6 +196,7 @@ class MetadataFollower:
                     if not polled:
                         polled = True
                         await self._sleep(FIRST_POLL)
+                        continue  # by now it may be known that the master is one of ours
                     await self._push(address)
                     await self._fetch(address, list(TABLES))
                     wait = self._interval
