@@ -148,3 +148,34 @@ def test_a_master_that_missed_a_promotion_steps_down_when_it_learns_of_it(tmp_pa
             await asyncio.sleep(0.05)
 
     asyncio.run(scenario())
+
+
+def test_a_slave_with_a_newer_reign_of_its_own_ends_the_masters_and_the_operator_chooses(tmp_path: Path) -> None:
+    async def scenario() -> None:
+        async with RealPair(tmp_path) as pair:
+            await in_sync_pair(pair)
+            load = pair.load(senders=1)
+            await acknowledged(load, 20)
+            result = await load.stop()
+            pair.master.kill()
+            await promoted(pair, pair.slave)
+            pair.slave.stop()
+            pair.slave.start(brokerRole="SYNC_MASTER", brokerId="0")  # a second reign, alone
+            await becomes(pair, pair.slave, role="master", phase="open", epoch=3)
+            pair.slave.stop()
+            pair.master.start()  # knows of none of this, and is forced
+            await becomes(pair, pair.master, phase="asking")
+            force = Command(PairCode.PROMOTE, {"role": "SYNC_MASTER", "force": "true"})
+            await pair.client.invoke(pair.master.address, force, 20)
+            await becomes(pair, pair.master, role="master", phase="open", epoch=2)
+            pair.slave.start(brokerRole="SLAVE", brokerId="1")
+            await becomes(pair, pair.master, brokerRole="SLAVE")
+            assert "newer than the master's 2: the master must step down" in pair.slave.log.read_text()
+            reply = await pair.client.invoke(pair.slave.address, force, 20)
+            assert reply.code == 0, reply.remark
+            await becomes(pair, pair.slave, role="master", phase="open", writable=True)
+            await becomes(pair, pair.master, role="slave", phase="following")
+            await pair.in_sync(pair.slave)
+            await pair.check(result)
+
+    asyncio.run(scenario())

@@ -438,7 +438,10 @@ class MasterState:
         self, out: list[Decision], session: Session, promised: Promise, hello: Hello, now: float
     ) -> None:
         """It serves an epoch that is not ours: somebody else reigns or asks."""
-        text = f"replica {hello.replica} serves epoch {promised.number}/{promised.id[:8]}, ours is {self.number}"
+        text = (
+            f"replica {hello.replica} serves epoch {promised.number}/{promised.id[:8]}, ours is {self.number}; "
+            "if nobody reigns in that one, promote the broker with the highest epoch"
+        )
         if not self.record.promise.allows(promised.number, promised.id):
             return  # the answer to an earlier challenge of ours; the one to the last is on its way
         if self.phase is Phase.OPEN:
@@ -711,6 +714,9 @@ class MasterState:
     def _step_down(self, out: list[Decision], text: str, number: int, now: float) -> None:
         self._end_reign(out, text, number, asking=False)
         self.phase = Phase.DEPOSED
+        if number > self.record.campaigned:
+            # Should it be promoted again, it asks for a number above the one that ended this reign.
+            self._save(out, campaigned=number)
         for session in list(self.sessions.values()):
             self._close(out, session, Reason.HIGHER_EPOCH, text, now)
 

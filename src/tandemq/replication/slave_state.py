@@ -242,9 +242,18 @@ class SlaveState(FrameInProgress):
 
     def _promise(self, out: list[Decision], challenge: Challenge) -> None:
         """Not to serve an older master any more; if we already serve a newer one, our HELLO says so."""
-        promise = Promise(challenge.number, challenge.id)
-        if promise != self.record.promise and self.record.promise.allows(promise.number, promise.id):
+        promise, mine = Promise(challenge.number, challenge.id), self.record.promise
+        if promise == mine:
+            return
+        if mine.allows(promise.number, promise.id):
             self._save(out, promise=promise)
+            return
+        text = (
+            f"this replica belongs to epoch {mine.number}, newer than the master's {promise.number}: the master must "
+            "step down. If nobody reigns in that epoch any more, `tandemq broker promote --force` the broker with the "
+            "highest epoch in `tandemq ha status`; the others follow it and save aside what they must cut"
+        )
+        out.append(Note("newer-than-master", text, loud=True))
 
     def _on_welcome(self, out: list[Decision], welcome: Welcome, now: float) -> None:
         if Promise(welcome.number, welcome.id) != self.record.promise:
