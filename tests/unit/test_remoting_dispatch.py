@@ -115,3 +115,19 @@ def test_authentication_comes_before_every_handler() -> None:
 def test_default_handler_takes_what_has_none() -> None:
     dispatcher = Dispatcher({}, default=lambda c, m: Command(0, {"code": str(m.code)}))
     assert deliver(dispatcher, encode_request(Command(77)))[0].ext == {"code": "77"}
+
+
+def test_what_sends_put_off_is_done_before_any_other_request() -> None:
+    order: list[str] = []
+
+    def send(connection: Connection, opaque: int, flag: int, send: SendHeader, body: memoryview) -> bytes:
+        order.append("send")
+        return encode_response(opaque, 0)
+
+    def pull(connection: Connection, command: Command) -> Command:
+        order.append("pull")
+        return Command(0)
+
+    dispatcher = Dispatcher({11: pull}, send_handlers={310: send}, before=lambda: order.append("before"))
+    deliver(dispatcher, encode_request(Command(310, send_ext(SEND, short=True))) + encode_request(Command(11)))
+    assert order == ["send", "before", "pull"]

@@ -6,24 +6,34 @@
 A level that an append alone satisfies never enters the queue: the caller answers in the same turn, with no future.
 Flushes are asked for once per loop turn, not per message: what was appended in the turn shares one fdatasync.
 
+Work that nobody waits for is put off by up to LAZY_DELAY, so that its fixed cost is shared by the sends of many turns:
+dispatch while no pull is parked, copies while no send waits for an acknowledgement. `catch_up` does it at once; the
+server calls it before every request that is no plain send, so that such a request sees all that was sent before it.
+
 All of it runs on the loop that owns the store.
 """
 
 import asyncio
+import logging
 from collections.abc import Callable, Mapping
 from typing import NamedTuple
 
 from tandemq.clock import Clock
 from tandemq.codec.codes import ResponseCode
 from tandemq.codec.envelope import delay_level, to_schedule
-from tandemq.errors import ReplyError
+from tandemq.errors import ReplyError, StoreError
 from tandemq.model.message import ACK_COPIES, TRANSACTION_COMMIT, TRANSACTION_MASK, WAIT, encode_properties
 from tandemq.model.topic import TopicConfig
 from tandemq.replication.acks import AckLevel, AckQueue, PutStatus, parse_level
 from tandemq.store.message_store import Appended, MessageStore
 
+log = logging.getLogger(__name__)
+
 TOPIC_COPIES = "tandemq.copies"
 """Topic attribute: the ack level of messages to this topic that carry none of their own."""
+
+LAZY_DELAY = 0.001
+"""Seconds; upstream's dispatch thread looks as often."""
 
 Done = Callable[[PutStatus, str], None]
 Queues = set[tuple[str, int]]
@@ -66,6 +76,7 @@ class MessageWriter:
         pending_max: int,
         delay_levels: int = 18,
         on_arrival: Callable[[Queues], None] = lambda queues: None,
+        is_awaited: Callable[[], bool] = lambda: True,
     ) -> None:
         self._store = store
         self._acks = acks
@@ -75,7 +86,7 @@ class MessageWriter:
         self._sync_flush = sync_flush
         self.waits = sync_flush or not is_immediate(level)
         """Whether a send without a level of its own has anything to wait for."""
-        self._append = store.append
+        self.store_append = store.append
         self.set_timeouts(flush_timeout_ms, copies_timeout_ms)
         self.pending_max = pending_max
         self._delay_levels = delay_levels
@@ -84,7 +95,14 @@ class MessageWriter:
         """Told once per turn in which something was appended, before dispatch: the copies leave first."""
         self.refusal: WriteRefused | None = None
         """Set while nothing may be written: a slave, a master that must ask first, a broker that is stopping."""
-        self._tick_scheduled = False
+        self._is_awaited = is_awaited
+        """Whether somebody wants to know at once when a queue gets messages."""
+        self.is_scheduled = False
+        """What an append leaves to do will be done, at the end of this turn or a little later."""
+        self._ends_turn = False
+        """`_end_turn` will come."""
+        self._later: asyncio.Handle | None = None
+        """`_do_later` will come."""
         self._flush_wanted = 0
         self._flush_asked = 0
         self._timer: asyncio.TimerHandle | None = None
@@ -125,7 +143,7 @@ class MessageWriter:
         """Into the log; raises WriteRefused or StoreError, and then nothing was written. Does not wait."""
         if self.refusal is not None:
             raise self.refusal
-        appended = self._append(
+        appended = self.store_append(
             topic,
             queue_id,
             flag,
@@ -137,9 +155,8 @@ class MessageWriter:
             body,
             properties,
         )
-        if not self._tick_scheduled:
-            self._tick_scheduled = True
-            self._loop.call_soon(self._tick)
+        if not self.is_scheduled:
+            self.schedule_dispatch()
         return appended
 
     def append_batch(
@@ -173,10 +190,10 @@ class MessageWriter:
         local_flush = self._sync_flush or level.durable
         if local_flush and end_offset > self._flush_wanted:
             self._flush_wanted = end_offset
-            self.schedule_dispatch()
         timeout = self._flush_timeout if level.copies == 1 else self._copies_timeout
         now = self._clock.monotonic()
         self._acks.add(end_offset, level, local_flush, now + timeout, done, now)
+        self._hurry()
         self._arm_timer()
 
     def check_room(self) -> None:
@@ -284,9 +301,32 @@ class MessageWriter:
 
     def schedule_dispatch(self) -> None:
         """Something may have become readable (append, flush, higher confirmed offset): look at the turn's end."""
-        if not self._tick_scheduled:
-            self._tick_scheduled = True
-            self._loop.call_soon(self._tick)
+        if self.is_scheduled:
+            return
+        self.is_scheduled = True
+        if self.waits or len(self._acks) or self._is_awaited():
+            self._hurry()
+        else:
+            self._put_off()
+
+    def _hurry(self) -> None:
+        """Somebody waits: at the end of this turn, not later."""
+        if not self._ends_turn:
+            self._ends_turn = True
+            self._loop.call_soon(self._end_turn)
+
+    def _put_off(self) -> None:
+        if self._later is None:
+            self._later = self._loop.call_later(LAZY_DELAY, self._do_later)
+
+    def catch_up(self) -> None:
+        """What was put off is done: the queues have every message that may be read."""
+        if self._later is not None:
+            self._later.cancel()
+            try:
+                self._do_later()
+            except StoreError as error:  # whoever asks is not to blame, and reads what there is
+                log.error("dispatch failed: %s", error)
 
     async def drained(self, timeout: float) -> None:
         """Returns when no send waits any more, at most `timeout` seconds from now."""
@@ -294,6 +334,7 @@ class MessageWriter:
         while len(self._acks) and self._clock.monotonic() < deadline:  # noqa: ASYNC110  # only when the broker stops
             await asyncio.sleep(0.005)
         # Whatever was appended in this turn is still to be dispatched.
+        self.catch_up()
         await asyncio.sleep(0)
 
     def stop(self, reason: str) -> None:
@@ -303,17 +344,37 @@ class MessageWriter:
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None
+        if self._later is not None:
+            self._later.cancel()
+            self._later = None
 
-    def _tick(self) -> None:
-        self._tick_scheduled = False
+    def _end_turn(self) -> None:
+        self._ends_turn = self.is_scheduled = False
         self.on_turn()
+        if self._is_awaited():
+            self._dispatch()
+        else:
+            self._put_off()
+        self._ask_for_flush()
+
+    def _do_later(self) -> None:
+        self._later = None
+        self.is_scheduled = False
+        self.on_turn()
+        self._dispatch()
+        self._ask_for_flush()
+
+    def _dispatch(self) -> None:
         store = self._store
         before = store.dispatched
         queues = store.dispatch()
         if queues:
             self.on_arrival(queues)
-        if before < store.dispatched < store.readable_limit:
-            self.schedule_dispatch()
+        if before < store.dispatched < store.readable_limit and self._later is None:
+            self._later = self._loop.call_soon(self._do_later)  # a backlog: the rest, but others may go first
+
+    def _ask_for_flush(self) -> None:
+        store = self._store
         wanted = max(self._flush_wanted, store.appended) if self._sync_flush else self._flush_wanted
         if wanted > self._flush_asked:
             self._flush_asked = wanted

@@ -76,27 +76,25 @@ class FrameReader:
         frames: list[Frame] = []
         position, stop = 0, len(chunk)
         view = memoryview(chunk)
+        frame_size_max, header_size_max, unpack = self.frame_size_max, self.header_size_max, _PREFIX.unpack_from
         while stop - position >= 8:
-            frame_size, encoding_and_size = _PREFIX.unpack_from(chunk, position)
+            frame_size, encoding_and_size = unpack(chunk, position)
             header_size = encoding_and_size & 0xFFFFFF
+            start = position + 8
+            body_start = start + header_size
             end = position + 4 + frame_size
-            if (
-                end - position > self.frame_size_max
-                or header_size > self.header_size_max
-                or header_size + 4 > frame_size
-            ):
+            if end - position > frame_size_max or header_size > header_size_max or body_start > end:
                 self.error = self._refusal(frame_size, header_size)
                 self._pending = bytearray()
                 return frames
             if end > stop:
                 self._keep(view[position:], end - position)
                 return frames
-            start = position + 8
-            body_start = start + header_size
-            header = bytes(view[start:body_start])
+            header = bytes(chunk[start:body_start])  # no copy of its own when `chunk` is bytes
             frames.append((encoding_and_size >> 24, header, view[body_start:end] if body_start < end else _EMPTY))
             position = end
-        self._keep(view[position:], 8)
+        if position < stop or self._pending:
+            self._keep(view[position:], 8)
         return frames
 
     def _keep(self, rest: memoryview, needed: int) -> None:

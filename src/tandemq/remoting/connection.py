@@ -172,17 +172,18 @@ class Connection(asyncio.Protocol):
     def data_received(self, data: bytes) -> None:
         self.last_activity = self.last_received = self._now()
         self.bytes_in += len(data)
-        frames = self._reader.feed(data) if self._reader.error is None else []
-        held = self._reader.pending_size
+        reader = self._reader
+        frames = reader.feed(data) if reader.error is None else []
+        held = reader.pending_size
         if held > _SMALL or self._held:
             self._hold(held if held > _SMALL else 0)
         if self._backlog:
             self._backlog.extend(frames)
-        else:
+        elif frames:
             self._process(frames)
-        if self._reader.error is not None:
+        if reader.error is not None:
             self._flush()
-            self.abort(str(self._reader.error))
+            self.abort(str(reader.error))
 
     def _hold(self, size: int) -> None:
         """Accounts for the start of a large frame whose rest has not come."""

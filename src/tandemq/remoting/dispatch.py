@@ -41,7 +41,8 @@ OnError = Callable[[Exception], tuple[int, str]]
 Authenticate = Callable[[Connection, Command], None]
 """Raises ReplyError when the request's signature or its account's permissions don't allow it."""
 
-_PREFIX = b'{"code":'
+_PREFIX_SIZE = 12
+"""Enough of a JSON header to know that it begins with the code of a send."""
 
 
 def default_on_error(error: Exception) -> tuple[int, str]:
@@ -63,7 +64,10 @@ class Dispatcher:
         send_handlers: Mapping[int, SendHandler] | None = None,
         on_error: OnError = default_on_error,
         authenticate: Authenticate | None = None,
+        before: Callable[[], None] | None = None,
     ) -> None:
+        self._before = before
+        """Called before every request but the sends that `send_handlers` take: whatever those put off is done."""
         self.handlers = {int(code): handler for code, handler in handlers.items()}
         self._default = default
         self._raw = {int(code): handler for code, handler in (raw_handlers or {}).items()}
@@ -75,7 +79,8 @@ class Dispatcher:
         self._send_by_prefix: dict[bytes, tuple[int, Callable[[bytes], Any], SendHandler]] = {}
         if authenticate is None:
             self._send_by_prefix = {
-                _PREFIX + b"%d" % code: (code, send_decoder(code), handler) for code, handler in self._send.items()
+                (b'{"code":%d,"extFields":' % code)[:_PREFIX_SIZE]: (code, send_decoder(code), handler)
+                for code, handler in self._send.items()
             }
         self.requests = 0
         """Requests taken, for metrics."""
@@ -84,15 +89,15 @@ class Dispatcher:
 
     def __call__(self, connection: Connection, frame: Frame) -> None:
         encoding, header, body = frame
-        found = self._send_by_prefix.get(header[: header.find(b",", 8, 20)]) if encoding == JSON else None
+        found = self._send_by_prefix.get(header[:_PREFIX_SIZE])
         if found is None or found[0] in connection.excluded_codes:
             self._dispatch(connection, decode_command(frame), header if encoding == JSON else None)
             return
         code, decode, handler = found
         try:
             request = decode(header)
-        except SEND_DECODE_ERRORS:  # numbers as text, null, ...: legal, only slower
-            self._dispatch(connection, decode_command(frame), header)
+        except SEND_DECODE_ERRORS:  # numbers as text, null, a binary header by bad luck, ...: legal, only slower
+            self._dispatch(connection, decode_command(frame), header if encoding == JSON else None)
             return
         self.requests += 1
         opaque, flag, send = request.opaque, request.flag, request.extFields
@@ -109,6 +114,8 @@ class Dispatcher:
         if command.flag & RESPONSE_FLAG:
             connection.answered(command)
             return
+        if self._before is not None:
+            self._before()
         self.requests += 1
         code = command.code
         try:

@@ -60,6 +60,7 @@ class RemotingServer:
         on_disconnect: OnConnection | None = None,
         on_error: OnError = default_on_error,
         authenticate: Authenticate | None = None,
+        before: Callable[[], None] | None = None,
     ) -> None:
         self.config = config
         self.dispatcher = Dispatcher(
@@ -69,6 +70,7 @@ class RemotingServer:
             send_handlers=send_handlers,
             on_error=on_error,
             authenticate=authenticate,
+            before=before,
         )
         self.connections: set[Connection] = set()
         self.port = 0
@@ -105,11 +107,12 @@ class RemotingServer:
     async def listen(self, port: int, *, without: frozenset[int] = frozenset()) -> int:
         """Listens on one more port, on which the request codes in `without` are not supported (VIP port)."""
         loop = asyncio.get_running_loop()
+        dispatch = self.dispatcher.__call__  # the bound method: calling the object takes a detour, for every frame
 
         def connection() -> Connection:
             return Connection(
                 self.config,
-                self.dispatcher,
+                dispatch,
                 on_made=self._made,
                 on_lost=self._lost,
                 on_stalled=self._stalled,
