@@ -80,7 +80,7 @@ def test_what_was_put_off_comes_by_itself() -> None:
         bench = Bench()
         bench.append()
         async with asyncio.timeout(10):
-            while not bench.arrived:  # noqa: ASYNC110  # nobody to be told by
+            while not bench.arrived:  # nobody to be told by
                 await bench.turn()
         assert bench.store.dispatched == bench.store.appended
 
