@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from tandemq.broker.members import Members
+from tandemq.broker.members import ASKERS_PER_CONNECTION_MAX, Members
 from tandemq.broker.subscriptions import Subscription, parse_subscription
 
 
@@ -93,10 +93,25 @@ def test_a_producer_is_found_by_its_client_id() -> None:
     """Request-reply pushes the answer to it, whatever its group."""
     members = Members()
     members.register_producer("p", "link", "c", "JAVA", 407, 0.0)  # type: ignore[arg-type]
-    found = members.find_producer("c")
-    assert found is not None
-    assert found.language == "JAVA"
-    assert members.find_producer("d") is None
+    assert members.find_asker("c") == "link"
+    assert members.find_asker("d") is None
+
+
+def test_a_client_that_asks_before_its_first_heartbeat_is_found_by_its_request() -> None:
+    """Until the connection closes; a heartbeat says more than a request; a connection speaks for a few clients."""
+    members = Members()
+    members.note_asker("c", "old link")  # type: ignore[arg-type]
+    members.note_asker("c", "link")  # type: ignore[arg-type]
+    members.drop_connection("old link")  # type: ignore[arg-type]
+    assert members.find_asker("c") == "link"
+    members.register_producer("p", "main link", "c", "JAVA", 407, 0.0)  # type: ignore[arg-type]
+    assert members.find_asker("c") == "main link"
+    members.drop_connection("main link")  # type: ignore[arg-type]
+    members.drop_connection("link")  # type: ignore[arg-type]
+    assert members.find_asker("c") is None
+    for number in range(100):
+        members.note_asker(f"c{number}", "hostile")  # type: ignore[arg-type]
+    assert sum(members.find_asker(f"c{number}") is not None for number in range(100)) == ASKERS_PER_CONNECTION_MAX
 
 
 def test_live_groups_of_a_topic() -> None:

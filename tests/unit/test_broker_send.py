@@ -28,8 +28,8 @@ class Story:
         self.locks = QueueLocks(60.0)
         self.connection = FakeConnection()
         self.handlers = SendHandlers(
-            self.parts.topics, self.parts.groups, self.parts.writer, self.locks, self.parts.live, self.parts.clock,
-            HOST, self.parts.stats,
+            self.parts.topics, self.parts.groups, self.parts.members, self.parts.writer, self.locks, self.parts.live,
+            self.parts.clock, HOST, self.parts.stats,
         )  # fmt: skip
         self.parts.topics.on_change = lambda names: self.handlers.forget_targets()
 
@@ -375,5 +375,23 @@ def test_counted_once() -> None:
         s.send()
         s.send(properties="DELAY\x011\x02")
         assert s.parts.stats.put_flow("T").messages == 2
+
+    run(story)
+
+
+def test_a_request_says_where_its_reply_goes() -> None:
+    """No heartbeat needed; a reply that is sent as a message, or a consumer's retry, does not count as asking."""
+
+    async def story() -> None:
+        s = Story()
+        s.parts.groups.find_or_create("g")
+        members = s.parts.members
+        s.send(properties="REPLY_TO_CLIENT\x01other\x02MSG_TYPE\x01reply\x02")
+        s.send(topic="%RETRY%g", properties="REPLY_TO_CLIENT\x01other\x02")
+        assert members.find_asker("other") is None
+        s.send(properties="REPLY_TO_CLIENT\x01me\x02TTL\x013000\x02")
+        assert members.find_asker("me") is s.connection
+        (_, message) = await s.stored()
+        assert message.properties["REPLY_TO_CLIENT"] == "me"
 
     run(story)

@@ -278,7 +278,7 @@ class Broker:
         self.registration = Registration(self.client, topics, live, self._identity(), on_registered=self._registered)
         progress = Progress(store, topics, offsets, members, stats, clock, name)
         self.pulls = PullHandlers(store, topics, groups, offsets, members, live, clock, self._loop, stats)
-        self.sends = SendHandlers(topics, groups, self.writer, self.locks, live, clock, self.store_host, stats)
+        self.sends = SendHandlers(topics, groups, members, self.writer, self.locks, live, clock, self.store_host, stats)
         self.sends.timers_waiting = lambda: self.timers.waiting
         self.idempotence = self.sends.idempotence = IdempotentSends(store, self.root / "config")
         self.clients = ClientHandlers(topics, groups, members, live, clock)

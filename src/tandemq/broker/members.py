@@ -19,6 +19,9 @@ CLUSTERING = "CLUSTERING"
 GROUPS_PER_CONNECTION_MAX = 4096
 """Groups one heartbeat may name; more is a broken or hostile client."""
 
+ASKERS_PER_CONNECTION_MAX = 16
+"""Client ids one connection may ask for; real clients have one."""
+
 
 @dataclass(slots=True, eq=False)
 class Member:
@@ -64,6 +67,9 @@ class Members:
         self._consumers: dict[str, ConsumerGroup] = {}
         self._groups_of: dict[Connection, set[tuple[bool, str]]] = {}
         """connection -> (is consumer, group): what a closed connection leaves behind, without a scan."""
+        self._askers: dict[str, Connection] = {}
+        """client id -> the connection its last request came by."""
+        self._asked_by: dict[Connection, set[str]] = {}
 
     # producers
 
@@ -88,13 +94,24 @@ class Members:
     def producer_groups(self) -> Mapping[str, Mapping[Connection, Member]]:
         return self._producers
 
-    def find_producer(self, client_id: str) -> Member | None:
-        """The newest connection of a producing client, whatever its group (request-reply pushes to it)."""
+    def note_asker(self, client_id: str, connection: Connection) -> None:
+        """A request that wants a reply came from a client that may not have sent a heartbeat yet."""
+        if self._askers.get(client_id) is connection:
+            return
+        ids = self._asked_by.setdefault(connection, set())
+        if len(ids) < ASKERS_PER_CONNECTION_MAX:
+            if (before := self._askers.get(client_id)) is not None:
+                self._asked_by[before].discard(client_id)
+            ids.add(client_id)
+            self._askers[client_id] = connection
+
+    def find_asker(self, client_id: str) -> Connection | None:
+        """Where a reply goes: the newest connection of a producing client, whatever its group, or where it asked."""
         for members in self._producers.values():
             for member in reversed(members.values()):
                 if member.client_id == client_id:
-                    return member
-        return None
+                    return member.connection
+        return self._askers.get(client_id)
 
     # consumers
 
@@ -149,6 +166,8 @@ class Members:
     def drop_connection(self, connection: Connection) -> set[str]:
         """A connection closed: everything on it is unregistered. Returns the consumer groups that changed."""
         changed = set()
+        for client_id in self._asked_by.pop(connection, ()):
+            del self._askers[client_id]
         for is_consumer, group in list(self._groups_of.get(connection, ())):
             if is_consumer:
                 if self.unregister_consumer(group, connection):

@@ -10,6 +10,7 @@ from tandemq.model.message import (
     DELAY,
     KEYS,
     MSG_REGION,
+    REPLY_TO_CLIENT,
     TAGS,
     TRACE_ON,
     TRANSACTION_PREPARED_FLAG,
@@ -28,6 +29,7 @@ _TRANSACTION = TRANSACTION_PREPARED_FLAG + "\x01"
 _CLUSTER = CLUSTER + "\x01"
 _REGION = MSG_REGION + "\x01"
 _TRACE = TRACE_ON + "\x01"
+_REPLY = REPLY_TO_CLIENT + "\x01"
 _POP = POP_CK + "\x01"
 _OURS = "__TQ_"
 """Ours all begin so: copies, idempotent sends."""
@@ -59,6 +61,7 @@ def _is_special(text: str) -> bool:
         or _REGION in text
         or _TRACE in text
         or _POP in text
+        or _REPLY in text
     )
 
 

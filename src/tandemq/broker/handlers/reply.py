@@ -1,7 +1,8 @@
 """Request-reply: SEND_REPLY_MESSAGE brings an answer, PUSH_REPLY_MESSAGE_TO_CLIENT hands it to the client that asked.
 
-The asking client is found by its id (property REPLY_TO_CLIENT) among the connected producers, so it must have sent a
-heartbeat to this broker. The answer is stored too when storeReplyMessageEnable says so (upstream's default).
+The asking client is found by its id (property REPLY_TO_CLIENT) among the producers that sent a heartbeat to this broker
+(all that upstream knows), or by the connection its request came by: a producer's first heartbeat may be half a minute
+away. The answer is stored too when storeReplyMessageEnable says so (upstream's default).
 """
 
 import logging
@@ -96,8 +97,8 @@ class ReplyHandlers:
         client_id = properties.get(REPLY_TO_CLIENT)
         if client_id is None:
             return f"reply message properties[{REPLY_TO_CLIENT}] is null"
-        member = self._members.find_producer(client_id)
-        if member is None:
+        asker = self._members.find_asker(client_id)
+        if asker is None:
             return f"push reply message fail, channel of <{client_id}> not found."
         now = str(self._clock.wall_ms())
         ext = {
@@ -117,9 +118,7 @@ class ReplyHandlers:
             "unitMode": "true" if send.unitMode else "false",
         }
         try:
-            answer = await member.connection.invoke(
-                Command(RequestCode.PUSH_REPLY_MESSAGE_TO_CLIENT, ext, body), PUSH_TIMEOUT
-            )
+            answer = await asker.invoke(Command(RequestCode.PUSH_REPLY_MESSAGE_TO_CLIENT, ext, body), PUSH_TIMEOUT)
         except RemotingError as error:
             return f"push reply message to {client_id} fail: {error}"
         if answer.code != ResponseCode.SUCCESS:

@@ -20,6 +20,7 @@ from tandemq.broker.idempotence import IDEMPOTENT, Verdict
 from tandemq.broker.idempotent_sends import IdempotentSends
 from tandemq.broker.live_config import LiveConfig
 from tandemq.broker.locks import QueueLocks
+from tandemq.broker.members import Members
 from tandemq.broker.replies import STATUS_CODES
 from tandemq.broker.send_properties import POP_CK, broker_suffix, plain_key
 from tandemq.broker.stats import BrokerStats, Flow
@@ -42,8 +43,10 @@ from tandemq.model.message import (
     COMPRESSED,
     COMPRESSION_MASK,
     DELAY,
+    MESSAGE_TYPE,
     MSG_REGION,
     MULTI_TAGS,
+    REPLY_TO_CLIENT,
     TRACE_ON,
     TRANSACTION_PREPARED_FLAG,
     UNIQUE_KEY,
@@ -66,6 +69,8 @@ from tandemq.replication.acks import AckLevel, PutStatus
 log = logging.getLogger(__name__)
 
 WAIT_FALSE = "WAIT\x01false"
+REPLY = "reply"
+"""The MSG_TYPE of an answer."""
 MAX_RECONSUME_SINCE = 121
 """V3_4_9: clients from here on send a maxReconsumeTimes that counts."""
 
@@ -100,6 +105,7 @@ class SendHandlers:
         self,
         topics: TopicTable,
         groups: GroupTable,
+        members: Members,
         writer: MessageWriter,
         locks: QueueLocks,
         live: LiveConfig,
@@ -109,6 +115,7 @@ class SendHandlers:
     ) -> None:
         self._topics = topics
         self._groups = groups
+        self._members = members
         self._writer = writer
         self._append = writer.store_append
         self._locks = locks
@@ -293,8 +300,11 @@ class SendHandlers:
         """Sends whose properties or topic mean more than storing them: parsed, wrapped, then on as usual."""
         properties = decode_properties(send.properties.encode())
         topic, sys_flag = send.topic, send.sysFlag | target.multi_tags
-        if target.is_retry:
+        asker = properties.get(REPLY_TO_CLIENT)
+        if target.is_retry:  # sent by a consumer, whoever asked
             topic, queue_id = self._retry_destination(send, queue_id, properties)
+        elif asker is not None and properties.get(MESSAGE_TYPE) != REPLY:
+            self._members.note_asker(asker, connection)
         properties.pop(POP_CK, None)
         key = properties.setdefault(UNIQUE_KEY, "") or self._ids.next()
         config = self._live.broker
