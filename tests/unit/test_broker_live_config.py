@@ -6,7 +6,7 @@ import pytest
 
 from tandemq.broker.config import BrokerConfig, BrokerRole
 from tandemq.broker.handlers.config import ConfigHandlers
-from tandemq.broker.live_config import LiveConfig, parse_properties
+from tandemq.broker.live_config import LiveConfig
 from tandemq.codec.command import Command
 from tandemq.errors import ConfigError, ReplyError
 from tandemq.remoting.config import RemotingConfig
@@ -95,8 +95,10 @@ def test_secrets_are_not_shown() -> None:
     assert "brokerName=b\n" in text
 
 
-def test_property_text() -> None:
-    assert parse_properties("# c\na = 1\n\n!x\nb=c=d\n") == {"a": "1", "b": "c=d"}
+def test_the_body_is_a_java_property_file() -> None:
+    config = live()
+    assert update(config, "# c\nmaxMessageSize : 20\\\n  48\r\n!x\n").code == 0
+    assert config.store.message_size_max == 2048
 
 
 @pytest.mark.parametrize(

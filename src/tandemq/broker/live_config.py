@@ -95,17 +95,6 @@ def property_text(value: Any) -> str:
     return str(value).lower() if isinstance(value, bool) else str(value)
 
 
-def parse_properties(text: str) -> dict[str, str]:
-    """java.util.Properties text as admin tools send it: key=value lines, # and ! comments."""
-    found = {}
-    for line in text.splitlines():
-        line = line.strip()
-        if line and line[0] not in "#!":
-            key, _, value = line.partition("=")
-            found[key.strip()] = value.strip()
-    return found
-
-
 def _tunable_keys(config: Any) -> set[str]:
     assert dataclasses.is_dataclass(config)
     return {described.key for _, described in settings_of(type(config)).values() if described.tunable}

@@ -1,10 +1,11 @@
 """GET_BROKER_CONFIG and UPDATE_BROKER_CONFIG; the rule of what may change is `live_config`."""
 
-from tandemq.broker.live_config import LiveConfig, parse_properties
+from tandemq.broker.live_config import LiveConfig
 from tandemq.codec import bodies, fastjson
 from tandemq.codec.codes import RequestCode, ResponseCode
 from tandemq.codec.command import Command, encode_response
-from tandemq.errors import ReplyError
+from tandemq.codec.properties import properties_of, properties_text
+from tandemq.errors import MalformedBody, ReplyError
 from tandemq.remoting.connection import Connection
 from tandemq.remoting.dispatch import Handler
 
@@ -19,9 +20,9 @@ class ConfigHandlers:
         return {RequestCode.GET_BROKER_CONFIG: self.show, RequestCode.UPDATE_BROKER_CONFIG: self.update}
 
     def show(self, connection: Connection, command: Command) -> bytes:
-        text = "".join(f"{key}={value}\n" for key, value in self._live.properties().items())
+        text = properties_text(self._live.properties())
         version = fastjson.dumps(bodies.data_version_json(self._live.version)).decode()
-        return encode_response(command.opaque, ResponseCode.SUCCESS, None, {"version": version}, text.encode())
+        return encode_response(command.opaque, ResponseCode.SUCCESS, None, {"version": version}, text)
 
     def update(self, connection: Connection, command: Command) -> bytes:
         if len(command.body) > BODY_SIZE_MAX:
@@ -29,9 +30,9 @@ class ConfigHandlers:
                 ResponseCode.INVALID_PARAMETER, f"{len(command.body)} bytes of properties, at most {BODY_SIZE_MAX}"
             )
         try:
-            values = parse_properties(bytes(command.body).decode())
-        except UnicodeDecodeError as error:
-            raise ReplyError(ResponseCode.INVALID_PARAMETER, f"the properties are no UTF-8: {error}") from None
+            values = properties_of(command.body)
+        except MalformedBody as error:
+            raise ReplyError(ResponseCode.INVALID_PARAMETER, str(error)) from None
         if not values:
             raise ReplyError(ResponseCode.INVALID_PARAMETER, "the request names no property")
         self._live.update(values)
