@@ -13,6 +13,7 @@ from pathlib import Path
 def main(store: str, lake: str, checkpoints: str, nameserver: str, topic: str) -> None:
     from tandemq.spark.jobs.archive import ArchivePlan, archive
     from tandemq.spark.session import session_builder
+    from tandemq.spark.streams import started
 
     work = Path(checkpoints) / "work"
     builder = session_builder("crash", master="local[2]", work_directory=work).config("spark.ui.enabled", "false")
@@ -22,7 +23,6 @@ def main(store: str, lake: str, checkpoints: str, nameserver: str, topic: str) -
     rows = reader.option("maxBytesPerTrigger", "150000").load(store).select("body", "keys", "tags", "properties")
     writer = rows.writeStream.format("rocketmq").option("nameserver", nameserver).option("topic", topic)
     writer = writer.option("delivery", "exactly_once").option("checkpointLocation", f"{checkpoints}/sink")
-    sink = writer.option("batchBytes", "20000").trigger(availableNow=True).start()
     failed: list[BaseException] = []
 
     def run_archive() -> None:
@@ -34,7 +34,7 @@ def main(store: str, lake: str, checkpoints: str, nameserver: str, topic: str) -
 
     thread = threading.Thread(target=run_archive)
     thread.start()
-    sink.awaitTermination()
+    started(writer.option("batchBytes", "20000").trigger(availableNow=True)).awaitTermination()
     thread.join()
     if failed:
         raise failed[0]

@@ -7,6 +7,8 @@ from typing import Any
 import pytest
 from pyspark.errors import AnalysisException, PySparkException
 
+from tandemq.spark.streams import started
+
 pytestmark = pytest.mark.spark
 FORMAT = "rocketmq-commitlog"
 
@@ -60,9 +62,8 @@ def test_a_wrong_option_of_a_stream_with_a_schema_is_not_masked(spark: Any, gold
     """With a user schema Spark never calls schema(), and an error in streamReader() becomes an UnboundLocalError."""
     reader = spark.readStream.format(FORMAT).schema("queue_offset BIGINT, offset INT").option("subscripe", "x")
     stream = reader.load(str(golden_533 / "slave-clean"))
-    query = stream.writeStream.format("noop").option("checkpointLocation", str(tmp_path)).start()
     with pytest.raises(PySparkException, match="did you mean 'subscribe'"):
-        query.awaitTermination(60)
+        started(stream.writeStream.format("noop").option("checkpointLocation", str(tmp_path)))
 
 
 def test_tags_keys_and_times_filter(spark: Any, golden_533: Path) -> None:
@@ -123,15 +124,9 @@ def test_damage_is_an_error_or_a_row(spark: Any, golden_533: Path, tmp_path: Pat
 def run_stream(spark: Any, source: Any, checkpoint: Path, name: str) -> list[Any]:
     """All rows of one availableNow run."""
     rows: list[Any] = []
-    query = (
-        source.writeStream.foreachBatch(lambda df, _: rows.extend(df.collect()))
-        .option("checkpointLocation", str(checkpoint))
-        .trigger(availableNow=True)
-        .start()
-    )
-    assert query.awaitTermination(120)
-    if query.exception():
-        raise query.exception()
+    writer = source.writeStream.foreachBatch(lambda df, _: rows.extend(df.collect()))
+    writer = writer.option("checkpointLocation", str(checkpoint)).trigger(availableNow=True)
+    assert started(writer).awaitTermination(120)
     return rows
 
 

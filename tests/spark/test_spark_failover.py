@@ -14,6 +14,7 @@ from tandemq.errors import TandemError
 from tandemq.spark.encoder import checked_columns
 from tandemq.spark.options import SinkOptions, parse
 from tandemq.spark.sender import Sender
+from tandemq.spark.streams import started
 from tandemq.spark.writer import TaskWriter
 
 pytestmark = [pytest.mark.spark, pytest.mark.slow, pytest.mark.timeout(900)]
@@ -74,9 +75,8 @@ def test_a_promoted_slave_carries_stream_and_sink_on(spark: Any, tmp_path: Path)
             .selectExpr("cast(body as string)")
         )
         writer = df.writeStream.foreachBatch(lambda b, _: rows.extend(int(r[0]) for r in b.collect()))
-        query = (
-            writer.option("checkpointLocation", str(tmp_path / "c")).trigger(processingTime="200 milliseconds").start()
-        )
+        writer = writer.option("checkpointLocation", str(tmp_path / "c")).trigger(processingTime="200 milliseconds")
+        query = started(writer)
         producer = ProducerThread(pair.namesrv)
         producer.start()
         try:

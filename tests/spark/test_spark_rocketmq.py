@@ -8,6 +8,8 @@ from typing import Any
 import pytest
 from tests.peers import servers, tools, wire
 
+from tandemq.spark.streams import started
+
 pytestmark = [pytest.mark.peer, pytest.mark.spark, pytest.mark.slow, pytest.mark.timeout(900)]
 
 
@@ -73,9 +75,9 @@ def test_a_stream_reads_limited_batches_and_resumes(spark: Any, rocketmq: server
         reader = spark.readStream.format("rocketmq").option("nameserver", rocketmq.namesrv)
         reader = reader.option("subscribe", name).option("startingOffsets", "earliest").option("readFrom", "master")
         df = reader.option("maxOffsetsPerTrigger", "200").load().selectExpr("cast(body as string)")
-        query = df.writeStream.foreachBatch(lambda b, _: rows.extend(int(r[0]) for r in b.collect()))
-        running = query.option("checkpointLocation", str(tmp_path / "c")).trigger(availableNow=True).start()
-        assert running.awaitTermination(200)
+        writer = df.writeStream.foreachBatch(lambda b, _: rows.extend(int(r[0]) for r in b.collect()))
+        writer = writer.option("checkpointLocation", str(tmp_path / "c")).trigger(availableNow=True)
+        assert started(writer).awaitTermination(200)
 
     run()
     assert sorted(rows) == list(range(500))

@@ -16,7 +16,7 @@ from tandemq.clock import SystemClock
 from tandemq.codec import bodies, fastjson
 from tandemq.codec.codes import RequestCode, ResponseCode
 from tandemq.codec.record import walk as walk_records
-from tandemq.errors import ClientError, ConfigError, NoRoute, RemotingError, ReplyError, TandemError
+from tandemq.errors import ClientError, ConfigError, ConnectFailed, NoRoute, RemotingError, ReplyError, TandemError
 from tandemq.model.route import BrokerGroup, TopicRoute
 from tandemq.model.topic import PERM_READ, QueueRef
 from tandemq.spark.decoder import Decoder
@@ -34,6 +34,7 @@ _JOIN_BYTES = 8 << 20
 _CHOICE_SECONDS = 5.0
 """How long a choice of slave or master is kept."""
 _SAMPLE = 32
+_PAUSE_SECONDS_MAX = 10.0
 
 
 class Chosen(NamedTuple):
@@ -43,6 +44,19 @@ class Chosen(NamedTuple):
     until: float
 
 
+class _NobodyAnswers(NoRoute):
+    """No name server gave an answer."""
+
+    def __init__(self, text: str, may_be_busy: bool) -> None:
+        super().__init__(text)
+        self.may_be_busy = may_be_busy
+
+
+def backoff(options: ConnectOptions, tries: int) -> None:
+    """Waits before the next try, longer each time."""
+    pause(min(_PAUSE_SECONDS_MAX, options.retry_interval_ms / 1000 * 2 ** min(tries, 20)))
+
+
 class Cluster:
     """Routes and members of a cluster, asked over one blocking link to a name server."""
 
@@ -50,14 +64,28 @@ class Cluster:
         self._options = options
         self._addresses = [a.strip() for a in options.nameserver.replace(",", ";").split(";") if a.strip()]
         self._link: BlockingLink | None = None
+        self._answered = False
 
     def credentials(self) -> Credentials | None:
         options = self._options
         return Credentials(options.access_key, options.secret_key) if options.access_key else None
 
     def _ask(self, code: int, fields: dict[str, str]) -> bytes | None:
-        """The body of a name server's answer, None if it does not know; tries every name server."""
-        problems = []
+        """The body of a name server's answer, None if it does not know; all are tried, several times if need be."""
+        tries = 0
+        while True:
+            try:
+                return self._ask_each(code, fields)
+            except _NobodyAnswers as error:
+                # A refused connection before any answer is a wrong address: no use in making the user wait.
+                if tries >= self._options.retries or not (self._answered or error.may_be_busy):
+                    raise
+                note(f"{error}; asking again")
+                backoff(self._options, tries)
+                tries += 1
+
+    def _ask_each(self, code: int, fields: dict[str, str]) -> bytes | None:
+        problems: list[RemotingError] = []
         for address in list(self._addresses):
             try:
                 if self._link is None or self._link.address != address:
@@ -67,13 +95,18 @@ class Cluster:
                 reply = self._link.call(code, fields)
             except RemotingError as error:
                 self._link = None
-                problems.append(str(error))
+                problems.append(error)
                 self._addresses.append(self._addresses.pop(0))
                 continue
+            self._answered = True
             if reply.code == ResponseCode.TOPIC_NOT_EXIST:
                 return None
             return bytes(reply.raise_for_code().body)
-        raise NoRoute(f"nameserver={self._options.nameserver!r}: none answers: {'; '.join(problems)}")
+        said = "; ".join(map(str, problems))
+        raise _NobodyAnswers(
+            f"nameserver={self._options.nameserver!r}: none answers: {said}",
+            any(not isinstance(problem, ConnectFailed) for problem in problems),
+        )
 
     def route(self, topic: str) -> TopicRoute | None:
         body = self._ask(RequestCode.GET_ROUTEINFO_BY_TOPIC, {"topic": topic, "acceptStandardJsonOnly": "true"})
@@ -169,7 +202,7 @@ class BrokerAccess:
             if route is not None:
                 break
             note(f"topic {topic} has no route at the moment; asking again")
-            pause(min(10.0, self._options.retry_interval_ms / 1000 * 2**tries))
+            backoff(self._options, tries)
             route = self._cluster.route(topic)
         if route is not None:
             self._seen.add(topic)
@@ -292,20 +325,23 @@ class BrokerAccess:
         used up.
         """
         self._drop(address)
-        if tries > self._options.retries * max(1, len(self._members(broker))):
+        known = self._choices.get(broker)
+        members = len(known.addresses) if known is not None else 1
+        if tries > self._options.retries * members:
             raise error
-        if tries % max(1, len(self._members(broker))) == 0:
-            round_ = tries // max(1, len(self._members(broker)))
-            pause(min(10.0, self._options.retry_interval_ms / 1000 * 2 ** (round_ - 1)))
+        if tries % members == 0:
+            backoff(self._options, tries // members - 1)
             self._choices.pop(broker, None)
             self._groups.pop(broker, None)
 
     def _with_member(self, broker: str, ask: Callable[[QueueReader], Answer]) -> Answer:
         tries = 0
         while True:
-            members = self._members(broker)
-            address = members[tries % len(members)]
+            address = ""
             try:
+                # Inside, for a group that is restarting may be unknown to the name servers for a while.
+                members = self._members(broker)
+                address = members[tries % len(members)]
                 return ask(self._reader(address))
             except (RemotingError, ReplyError, ClientError, OSError) as error:
                 tries += 1
@@ -341,9 +377,10 @@ class BrokerAccess:
             note(text)
 
         while position < piece.stop:
-            members = self._members(queue.broker_name)
-            address = members[tries % len(members)]
+            address = ""
             try:
+                members = self._members(queue.broker_name)
+                address = members[tries % len(members)]
                 for chunk in self._reader(address).read(
                     queue.topic, queue.queue_id, position, piece.stop, on_gap=on_gap
                 ):

@@ -17,7 +17,7 @@ from tandemq.clock import Clock, SystemClock
 from tandemq.codec.codes import ResponseCode
 from tandemq.errors import ConfigError, NoRoute, RemotingError, ReplyError, TandemError
 from tandemq.model.topic import AUTO_CREATE_TOPIC, PERM_WRITE, QueueRef
-from tandemq.spark.broker_access import Cluster
+from tandemq.spark.broker_access import Cluster, backoff
 from tandemq.spark.notes import note
 from tandemq.spark.options import Delivery, SinkOptions
 from tandemq.spark.pause import pause
@@ -218,7 +218,7 @@ class _Channel:
                         f"{tries} tries: {error}"
                     ) from error
                 note(f"{self._broker}: {error}; sending {len(self._unacknowledged)} unacknowledged batches again")
-                pause(min(10.0, self._options.retry_interval_ms / 1000 * 2 ** (tries - 1)))
+                backoff(self._options, tries - 1)
 
 
 class _Rate:

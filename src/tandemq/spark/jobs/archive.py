@@ -11,6 +11,7 @@ from tandemq.errors import ConfigError
 from tandemq.spark.archive_source import NAME, ArchiveSource
 from tandemq.spark.columns import DEFAULT_COLUMNS
 from tandemq.spark.lake import Lake, ManifestRow, archive_columns
+from tandemq.spark.streams import started
 
 BYTES_PER_BATCH = 1 << 30
 """Log bytes of one micro-batch: large files, and little to repeat after a crash."""
@@ -97,7 +98,7 @@ def _start(spark: Any, plan: ArchivePlan, columns: list[str], commit: Callable[[
         writer = writer.trigger(processingTime=f"{plan.follow_seconds} seconds")
     else:
         writer = writer.trigger(availableNow=True)
-    return writer.start()
+    return started(writer)
 
 
 def _application(checkpoint: str) -> str:
