@@ -83,7 +83,7 @@ def test_a_busy_name_server_is_asked_again_a_wrong_address_is_not(monkeypatch: p
 def test_a_group_that_left_the_name_servers_is_waited_for(monkeypatch: pytest.MonkeyPatch) -> None:
     """A broker that restarts unregisters first: a read in mid-flight must not die of that."""
     access = BrokerAccess(options())
-    group = BrokerGroup("c", "b", {0: "x:1"})
+    group = BrokerGroup(cluster="c", name="b", addresses={0: "x:1"})
     answers: list[dict[str, BrokerGroup]] = [{}, {}, {"b": group}]
     monkeypatch.setattr(Cluster, "groups", lambda self: answers.pop(0))
     monkeypatch.setattr(BrokerAccess, "_reader", lambda self, address: address)
