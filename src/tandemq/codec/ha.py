@@ -179,6 +179,10 @@ class FrameType(IntEnum):
     MEMBERS = 10
 
 
+_DATA_KIND: Final = int(FrameType.DATA)
+_ACK_KIND: Final = int(FrameType.ACK)
+
+
 class Reason(Enum):
     """Why a session was refused or ended; the value is the code on the wire and in `tandemq ha status`."""
 
@@ -365,7 +369,7 @@ def encode_control(message: Control) -> bytes:
 def encode_ack(epoch: int, received: int, durable: int, applied: int) -> bytes:
     """A slave's confirmation, also its heartbeat."""
     payload = _ACK.pack(epoch, received, durable, applied)
-    return _header(FrameType.ACK, len(payload), crc32(payload)) + payload
+    return _header(_ACK_KIND, len(payload), crc32(payload)) + payload
 
 
 def encode_data_header(epoch: int, offset: int, confirmed: int, data: bytes | memoryview, flush: bool = False) -> bytes:
@@ -375,7 +379,7 @@ def encode_data_header(epoch: int, offset: int, confirmed: int, data: bytes | me
         checksum = crc32(data[-BULK_SUMMED:], crc32(data[:BULK_SUMMED], crc32(fixed)))
     else:
         checksum = crc32(data, crc32(fixed))
-    return _header(FrameType.DATA, len(fixed) + len(data), checksum, _FLUSH if flush else 0) + fixed
+    return _header(_DATA_KIND, len(fixed) + len(data), checksum, _FLUSH if flush else 0) + fixed
 
 
 class FrameReader:
@@ -401,21 +405,31 @@ class FrameReader:
     def feed(self, data: bytes | memoryview) -> Iterator[Event]:
         """Yields as much as `data` completes; raises CodecError for what can't be a frame."""
         view = memoryview(data)
-        while len(view):
+        position, end = 0, len(view)
+        while position < end:
             if self.missing:
-                part = view[: self.missing]
-                view = view[len(part) :]
+                part = view[position : position + self.missing]
+                position += len(part)
                 last = self.took(part)
                 yield Chunk(part, last)
-                continue
-            wanted = self._wanted() - len(self._rest)
-            self._rest += view[:wanted]
-            view = view[wanted:]
-            if len(self._rest) < HEADER_SIZE or len(self._rest) < self._wanted():
-                continue
-            frame = bytes(self._rest)
-            self._rest.clear()
-            yield self._decode(frame)
+            elif (
+                not self._rest and end - position >= HEADER_SIZE and position + (size := _wanted(view, position)) <= end
+            ):
+                position += size
+                yield self._decode(view, position - size, size)
+            else:
+                position += self._gather(view[position:])
+                if len(self._rest) >= HEADER_SIZE and len(self._rest) == _wanted(self._rest, 0):
+                    frame = bytes(self._rest)
+                    self._rest.clear()
+                    yield self._decode(memoryview(frame), 0, len(frame))
+
+    def _gather(self, view: memoryview) -> int:
+        """Keeps what comes of a frame in pieces, but nothing behind its end; how much was taken."""
+        have = len(self._rest)
+        wanted = (_wanted(self._rest, 0) if have >= HEADER_SIZE else HEADER_SIZE) - have
+        self._rest += view[:wanted]
+        return min(wanted, len(view))
 
     def took(self, data: memoryview) -> bool:
         """Accounts for log bytes the shell received straight into the log; True when the frame is complete."""
@@ -428,26 +442,11 @@ class FrameReader:
         self.missing -= len(data)
         return self.missing == 0
 
-    def _wanted(self) -> int:
-        """Size of the frame in `_rest` that must be there before it can be decoded: all of it but log bytes."""
-        if len(self._rest) < HEADER_SIZE:
-            return HEADER_SIZE
-        magic, kind, _, size, checksum, header_sum = _HEADER.unpack_from(self._rest)
-        if magic != MAGIC or header_sum != crc32(_CHECKED_PART.pack(magic, kind, self._rest[3], size, checksum)):
-            raise CodecError(f"HA frame header {bytes(self._rest[:HEADER_SIZE]).hex()}: wrong magic or checksum")
-        if kind == FrameType.DATA:
-            if not _DATA.size <= size <= DATA_SIZE_MAX:
-                raise FrameTooLarge(f"HA data frame of {size} bytes: accepted are {_DATA.size} to {DATA_SIZE_MAX}")
-            return DATA_HEADER_SIZE
-        if size > CONTROL_SIZE_MAX:
-            raise FrameTooLarge(f"HA frame of type {kind} with {size} bytes: at most {CONTROL_SIZE_MAX}")
-        return HEADER_SIZE + int(size)
-
-    def _decode(self, frame: bytes) -> Event:
-        _, kind, flags, size, checksum, _ = _HEADER.unpack_from(frame)
-        payload = frame[HEADER_SIZE:]
+    def _decode(self, frame: memoryview, at: int, total: int) -> Event:
+        _, kind, flags, size, checksum, _ = _HEADER.unpack_from(frame, at)
+        payload = frame[at + HEADER_SIZE : at + total]
         self._sum, self._expected = crc32(payload), checksum
-        if kind == FrameType.DATA:
+        if kind == _DATA_KIND:
             epoch, offset, confirmed = _DATA.unpack(payload)
             self.missing = self._size = size - _DATA.size
             if not self.missing and not self.sound:
@@ -455,14 +454,28 @@ class FrameReader:
             return Head(offset, self.missing, epoch, confirmed, bool(flags & _FLUSH))
         if not self.sound:
             raise CodecError(f"HA frame of type {kind}: wrong checksum")
-        if kind == FrameType.ACK:
+        if kind == _ACK_KIND:
             if size != _ACK.size:
                 raise CodecError(f"HA ack of {size} bytes: must be {_ACK.size}")
             return Ack(*_ACK.unpack(payload))
         struct_type = _STRUCTS.get(kind)
         if struct_type is None:
             raise CodecError(f"HA frame of unknown type {kind}")
-        return _decode_json(payload, struct_type)
+        return _decode_json(bytes(payload), struct_type)
+
+
+def _wanted(buffer: memoryview | bytearray, at: int) -> int:
+    """What must be there of the frame whose header is at `at` before it can be decoded: all of it but log bytes."""
+    magic, kind, _, size, _, header_sum = _HEADER.unpack_from(buffer, at)
+    if magic != MAGIC or header_sum != crc32(buffer[at : at + _CHECKED_PART.size]):
+        raise CodecError(f"HA frame header {bytes(buffer[at : at + HEADER_SIZE]).hex()}: wrong magic or checksum")
+    if kind == _DATA_KIND:
+        if not _DATA.size <= size <= DATA_SIZE_MAX:
+            raise FrameTooLarge(f"HA data frame of {size} bytes: accepted are {_DATA.size} to {DATA_SIZE_MAX}")
+        return DATA_HEADER_SIZE
+    if size > CONTROL_SIZE_MAX:
+        raise FrameTooLarge(f"HA frame of type {kind} with {size} bytes: at most {CONTROL_SIZE_MAX}")
+    return HEADER_SIZE + int(size)
 
 
 def _decode_json(payload: bytes, struct_type: type[_C]) -> _C:

@@ -57,6 +57,8 @@ class History:
     def number_at(self, offset: int) -> int:
         """The epoch under which the byte at `offset` was written; 0 for bytes older than the first epoch."""
         number = 0
+        if self.epochs and self.epochs[-1].start <= offset:
+            return self.epochs[-1].number  # the reign of now, nearly always
         for epoch in self.epochs:
             if epoch.start > offset:
                 break
@@ -65,6 +67,8 @@ class History:
 
     def stop_of(self, offset: int, end: int) -> int:
         """The end of the run of bytes that share `offset`'s epoch, in a log that ends at `end`."""
+        if self.epochs and self.epochs[-1].start <= offset:
+            return end
         for epoch in self.epochs:
             if epoch.start > offset:
                 return min(epoch.start, end)

@@ -283,22 +283,21 @@ class MasterShell:
             self._on_closed(f"the store failed: {error}", False)
 
     def _carry_out(self, decision: Decision, todo: deque[Decision]) -> None:
-        now = self._clock.monotonic()
-        if isinstance(decision, Send):
-            wire = self._wires.get(decision.session)
-            if wire is not None:
-                wire.send(decision.data)
-        elif isinstance(decision, Confirm):
+        if isinstance(decision, Confirm):
             self._store.set_confirmed(decision.offset)
             self._on_readable()
             if self._news_timer is None and self.state.owes_news:
                 self._news_timer = self._loop.call_later(NEWS_DELAY, self._send_news)
+        elif isinstance(decision, Send):
+            wire = self._wires.get(decision.session)
+            if wire is not None:
+                wire.send(decision.data)
         elif isinstance(decision, Close):
             wire = self._wires.pop(decision.session, None)
             if wire is not None:
                 wire.close()
         elif isinstance(decision, Prepare):
-            todo.extend(self.state.prepared(self._hands.prepare(), now))
+            todo.extend(self.state.prepared(self._hands.prepare(), self._clock.monotonic()))
         elif isinstance(decision, Opened):
             log.info("open for writes: epoch %d from offset %d", decision.epoch.number, decision.epoch.start)
             self._on_opened()
@@ -313,7 +312,7 @@ class MasterShell:
         elif self._hands.carry_out(decision):
             if isinstance(decision, Save):
                 self._on_saved(decision.record)
-                todo.extend(self.state.saved(decision.record, now))
+                todo.extend(self.state.saved(decision.record, self._clock.monotonic()))
         else:
             raise ConfigError(f"nobody carries out {decision!r}")
 

@@ -139,6 +139,9 @@ class MasterState:
         self._taken = bytearray()
         self._away: dict[str, tuple[float, int]] = {}
         self._said_waiting = False
+        level = terms.level
+        self._append_confirms = level.needed(1) == 1 and not (level.durable or terms.sync_flush)
+        """Whether readers may see a message as soon as it is appended; else a flush or an ack makes it visible."""
         self._saved_in_sync: frozenset[str] = frozenset()
 
     # --- the way to the throne --------------------------------------------------------------------------------------
@@ -731,8 +734,10 @@ class MasterState:
         """The log grew to `end` by writes of this master."""
         self.log.end = end
         out: list[Decision] = []
-        self._confirm(out)
-        if self._is_left_alone() and self.confirmed < end:
+        alone = self._is_left_alone()
+        if alone or self._append_confirms:
+            self._confirm(out)
+        if alone and self.confirmed < end:
             out.append(FlushSoon())
         return out
 
@@ -759,13 +764,12 @@ class MasterState:
         """What readers may see: what has the copies of the broker's default level."""
         if self.phase is not Phase.OPEN:
             return 0
-        offset = self.acks.watermark(self.terms.level, self.terms.sync_flush)
         if self._is_left_alone():
             # What is on this node's own disk survives all that can still happen to it; a master that never had a
             # slave shows what it has, as RocketMQ does.
             alone_for_ever = not self.record.members and not self.terms.sync_flush
-            offset = self.log.end if alone_for_ever else self.log.flushed
-        return min(offset, self.log.end)
+            return self.log.end if alone_for_ever else min(self.log.flushed, self.log.end)
+        return min(self.acks.watermark(self.terms.level, self.terms.sync_flush), self.log.end)
 
     def _is_left_alone(self) -> bool:
         """Whether too few replicas are left for the default level, and readers are not to wait for them."""

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from tandemq.clock import Clock
 from tandemq.codec.ha import Reason
 from tandemq.errors import ConfigError, DiskFull, ReplicationError, StoreError
-from tandemq.replication.decisions import Close, Commit, Confirm, Decision, FlushSoon, Note, Save, Send
+from tandemq.replication.decisions import Append, Close, Commit, Confirm, Decision, FlushSoon, Note, Save, Send
 from tandemq.replication.epochs import ReplicaRecord
 from tandemq.replication.hands import StoreHands
 from tandemq.replication.slave_state import ClassicSlaveState, SlaveState
@@ -324,7 +324,9 @@ class SlaveShell:
         moved = False
         while todo:
             decision = todo.popleft()
-            if isinstance(decision, Commit):
+            if isinstance(decision, Append):
+                self._store.append_raw(decision.offset, decision.data)
+            elif isinstance(decision, Commit):
                 self._store.commit_raw(decision.size)
                 moved = True
             elif isinstance(decision, Send):
