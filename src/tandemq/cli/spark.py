@@ -45,6 +45,7 @@ def _session(name: str, master: str) -> Iterator[Any]:
     try:
         from pyspark.errors import PySparkException
 
+        from tandemq.spark.quiet import filtered_stderr
         from tandemq.spark.session import session_builder
     except ImportError as error:
         raise ConfigError(f"Spark is not installed ({error}): pip install 'tandemq[spark]'") from None
@@ -55,7 +56,11 @@ def _session(name: str, master: str) -> Iterator[Any]:
         builder = builder.config("spark.ui.enabled", "false").config("spark.log.level", "ERROR")
         builder = builder.config("spark.ui.showConsoleProgress", "false")
         warnings.filterwarnings("ignore", category=FutureWarning, module="pyspark")
-    session = builder.getOrCreate()
+        _say(f"starting Spark ({master})")
+        with filtered_stderr():
+            session = builder.getOrCreate()
+    else:
+        session = builder.getOrCreate()
     try:
         yield session
     except PySparkException as error:
