@@ -99,13 +99,15 @@ class _Copy:
 class _LevelQueue:
     """The waiters of one (copies, durable, local flush), in offset order: (end offset, deadline, done, since)."""
 
-    __slots__ = ("level", "local_flush", "waiting", "watermark")
+    __slots__ = ("level", "local_flush", "reach", "waiting", "watermark")
 
     def __init__(self, level: AckLevel, local_flush: bool) -> None:
         self.level = level
         self.local_flush = local_flush
         self.waiting: deque[tuple[int, float, Done, float]] = deque()
         self.watermark = 0
+        self.reach = 0
+        """Records that end below this can reach the level with the replicas of now; for others it is looked at."""
 
 
 class AckQueue:
@@ -198,14 +200,15 @@ class AckQueue:
         queue = self._queues.get(key)
         if queue is None:
             queue = self._queues[key] = _LevelQueue(level, local_flush)
-            queue.watermark = self.watermark(level, local_flush)
+            self._measure(queue)
         if end_offset <= queue.watermark:
             done(PutStatus.PUT_OK, "")
             return
-        missing = self._missing(end_offset, level)
-        if missing:
-            done(PutStatus.SLAVE_NOT_AVAILABLE, missing)
-            return
+        if end_offset >= queue.reach:
+            missing = self._missing(end_offset, level)
+            if missing:
+                done(PutStatus.SLAVE_NOT_AVAILABLE, missing)
+                return
         queue.waiting.append((end_offset, deadline, done, since))
 
     def expire(self, now: float) -> None:
@@ -230,12 +233,24 @@ class AckQueue:
         self._count_group()
         self.why_missing = reason
         for queue in self._queues.values():
-            queue.watermark = self.watermark(queue.level, queue.local_flush)
+            self._measure(queue)
 
     @property
     def wants_durable(self) -> bool:
         """Whether somebody waits for copies on disk, so that slaves should flush at once."""
-        return any(key[1] and queue.waiting for key, queue in self._queues.items())
+        for key, queue in self._queues.items():  # noqa: SIM110  # asked for every frame, a generator costs twice
+            if key[1] and queue.waiting:
+                return True
+        return False
+
+    @property
+    def copies_wanted(self) -> int:
+        """Replicas that those who wait need at most; 0 when nobody does, or only for the local flush."""
+        wanted = 0
+        for queue in self._queues.values():
+            if queue.waiting:
+                wanted = max(wanted, queue.level.needed(self.group_size) - 1)
+        return wanted
 
     @property
     def next_deadline(self) -> float | None:
@@ -251,10 +266,18 @@ class AckQueue:
 
     # --- settling ---------------------------------------------------------------------------------------------------
 
+    def _measure(self, queue: _LevelQueue) -> None:
+        queue.watermark = self.watermark(queue.level, queue.local_flush)
+        others = queue.level.needed(self.group_size) - 1
+        if others <= 0:
+            queue.reach = _INFINITY
+        else:
+            queue.reach = self._kth(others, False) + self.fall_behind_max if len(self._copies) >= others else 0
+
     def _settle(self) -> None:
-        for queue in list(self._queues.values()):
-            queue.watermark = mark = self.watermark(queue.level, queue.local_flush)
-            waiting = queue.waiting
+        for queue in tuple(self._queues.values()):
+            self._measure(queue)
+            mark, waiting = queue.watermark, queue.waiting
             if not waiting or waiting[0][0] > mark:
                 continue
             now, observe = self._now(), self.waits.observe

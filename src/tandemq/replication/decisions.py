@@ -50,10 +50,10 @@ class Reset(NamedTuple):
 
 
 class Append(NamedTuple):
-    """Log bytes at the end of the log."""
+    """Log bytes at the end of the log; a view is of the bytes just fed and holds until the next are."""
 
     offset: int
-    data: bytes
+    data: bytes | memoryview
 
 
 class Commit(NamedTuple):

@@ -41,8 +41,9 @@ NEWS_DELAY = 0.002
 """Slaves that have every byte learn of a higher confirmed offset this much later, many acks in one frame."""
 GATHER_DELAY = 0.001
 GATHER_SIZE = 64 << 10
-"""New bytes are gathered this long, or until there are so many, while no send waits for them; those of sends that do
-wait leave at once, or with the ack of the frame before them. A frame and an ack for every message cost more than it."""
+"""New bytes are gathered this long, or until there are so many, for slaves that no send waits for; to those that are
+waited for they leave at once, or with the ack of the frame before them. A frame and an ack for every message cost more
+than the message, and of many slaves only the furthest decide when a send is answered."""
 READ_SIZE = 256 << 10
 TURN_SIZE = 4 << 20
 """Bytes for one slave before the loop's other work gets its turn."""
@@ -219,8 +220,7 @@ class MasterShell:
         session = self.state.sessions.get(session_id)
         if session is None or (fresh := self.state.log.end - session.sent) == 0:
             return
-        at_once = len(self.state.acks) and session.received == session.sent
-        if at_once or fresh >= GATHER_SIZE or session.state is not SessionState.IN_SYNC:
+        if fresh >= GATHER_SIZE or session.state is not SessionState.IN_SYNC or self.state.is_awaited(session):
             self._pump_one(session_id)
         elif self._gather_timer is None and not self._stopped:
             self._gather_timer = self._loop.call_later(GATHER_DELAY, self._gathered)
@@ -264,6 +264,8 @@ class MasterShell:
                 wire.send(header)
                 wire.send_file(fd, position, size)
             budget -= size
+            if offset + size == state.log.end:
+                return
 
     def _send_news(self) -> None:
         self._news_timer = None

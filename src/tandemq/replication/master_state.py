@@ -139,6 +139,8 @@ class MasterState:
         self._taken = bytearray()
         self._away: dict[str, tuple[float, int]] = {}
         self._said_waiting = False
+        self._frame: tuple[int, int, int, int, int, bool] | None = None
+        self._header = b""
         level = terms.level
         self._append_confirms = level.needed(1) == 1 and not (level.durable or terms.sync_flush)
         """Whether readers may see a message as soon as it is appended; else a flush or an ack makes it visible."""
@@ -622,6 +624,20 @@ class MasterState:
             size = min(size, session.allowance(self.terms.rate_max, now))
         return Batch(session.sent, size) if size > 0 else None
 
+    def is_awaited(self, session: Session) -> bool:
+        """Whether sends wait for this slave: for the furthest ones, one more than the copies they need."""
+        wanted = self.acks.copies_wanted
+        if wanted == 0 or session.received != session.sent:
+            return False
+        if wanted + 1 >= len(self.sessions):
+            return True
+        place = (session.received, -session.id)
+        ahead = 0
+        for other in self.sessions.values():
+            if other.state is SessionState.IN_SYNC and (other.received, -other.id) > place:
+                ahead += 1
+        return ahead <= wanted
+
     def is_throttled(self, session_id: int) -> bool:
         """Whether a session has bytes to get that the rate cap holds back."""
         session = self.sessions.get(session_id)
@@ -634,7 +650,12 @@ class MasterState:
             return ha.encode_transfer_header(session.sent, len(data))
         session.told_confirmed = self.confirmed
         epoch = self.record.history.number_at(session.sent)
-        return ha.encode_data_header(epoch, session.sent, self.confirmed, data, self.acks.wants_durable)
+        frame = (self.number, epoch, session.sent, len(data), self.confirmed, self.acks.wants_durable)
+        if frame != self._frame:
+            # Within a reign the same place holds the same bytes: they are summed once for all slaves.
+            self._frame = frame
+            self._header = ha.encode_data_header(epoch, session.sent, self.confirmed, data, frame[-1])
+        return self._header
 
     def sent(self, session_id: int, stop: int, now: float) -> None:
         """A frame with log bytes up to `stop` is on its way."""

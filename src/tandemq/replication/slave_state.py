@@ -323,6 +323,9 @@ class SlaveState(FrameInProgress):
             self._confirm(out, head.confirmed)
 
     def _on_chunk(self, out: list[Decision], chunk: Chunk, now: float) -> None:
+        if chunk.last and not self._pending and not self._direct:
+            self._frame_complete(out, now, chunk.data)
+            return
         self._pending += chunk.data
         if chunk.last:
             self._frame_complete(out, now)
@@ -338,7 +341,8 @@ class SlaveState(FrameInProgress):
                 self._ack_if_moved(out, now)
         return out
 
-    def _frame_complete(self, out: list[Decision], now: float) -> None:
+    def _frame_complete(self, out: list[Decision], now: float, whole: memoryview | None = None) -> None:
+        """`whole`: all log bytes of the frame, when they came together; carried out before their buffer is reused."""
         head = self._head
         assert head is not None
         if not self._frames.sound:
@@ -346,7 +350,9 @@ class SlaveState(FrameInProgress):
                 out.append(Discard(self._direct))
             self._close(out, Reason.CORRUPT, f"log bytes at {head.offset} have a wrong checksum", now)
             return
-        if self._pending:
+        if whole is not None:
+            out.append(Append(head.offset, whole))
+        elif self._pending:
             out.append(Append(head.offset, bytes(self._pending)))
         else:
             out.append(Commit(self._direct))
