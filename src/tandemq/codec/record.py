@@ -52,6 +52,9 @@ _V6_EXTRA = 12
 
 HEAD = struct.Struct(">IIIiiqqi")
 """size, magic, body CRC, queue id, flag, queue offset, physical offset, sysFlag: the same in every record."""
+PLAIN_HEAD = struct.Struct(">II4xi4xqqi16xq20xI")
+"""size, magic, queue id, queue offset, physical offset, sysFlag, store time, body length, if both hosts are IPv4:
+everything before the body, as far as views are derived from it."""
 SIZE_MAGIC = struct.Struct(">II")
 _LONG = struct.Struct(">q")
 _INT = struct.Struct(">I")

@@ -38,6 +38,7 @@ class ConsumeQueue:
         "_writable",
         "count",
         "first",
+        "key",
         "min_index",
         "min_known_for",
         "next_offset",
@@ -57,6 +58,7 @@ class ConsumeQueue:
         """First entry index of each file, ascending, without a gap."""
         self.topic = topic
         self.queue_id = queue_id
+        self.key = (topic, queue_id)
         self.first = 0
         self.count = 0
         """Index of the next entry: RocketMQ's maxOffset."""

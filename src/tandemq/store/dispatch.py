@@ -4,18 +4,32 @@ Reads records in log order up to a limit, adds each to its queue and its keys to
 yet (a slave received half of it, or the limit cuts it) waits. Records already in a queue are recognised by their
 queue offset, so dispatching a part of the log again changes nothing.
 
-The loop is written flat, on raw bytes: it runs for every message.
+The loop is written flat, on raw bytes: it runs for every message. Messages of one producer differ in little but their
+unique key: what follows from the text around it (topic, tags) is looked up at once. Whatever is not such a plain record
+goes the general way, `_other_record`, with the same outcome.
 """
 
 from collections.abc import Callable, Mapping
 from struct import Struct
+from typing import TypeAlias
 
 from tandemq.codec.envelope import delay_level, delivery_time
-from tandemq.codec.record import FIXED_SIZE_V4, HEAD, MAGIC_BLANK, MAGIC_V1, MAGIC_V2, SIZE_MAGIC, WHOLE_HEADS
+from tandemq.codec.record import (
+    FIXED_SIZE_V4,
+    HEAD,
+    MAGIC_BLANK,
+    MAGIC_V1,
+    MAGIC_V2,
+    PLAIN_HEAD,
+    SIZE_MAGIC,
+    WHOLE_HEADS,
+    store_timestamp,
+)
 from tandemq.errors import DiskFull
 from tandemq.model.message import (
     BORN_HOST_V6,
     KEYS,
+    STORE_HOST_V6,
     TAGS,
     TRANSACTION_MASK,
     TRANSACTION_PREPARED,
@@ -27,18 +41,32 @@ from tandemq.model.message import (
 from tandemq.model.message import tags_code as code_of_tags
 from tandemq.model.topic import SCHEDULE_TOPIC
 from tandemq.store.commit_log import CommitLog
+from tandemq.store.config import ENTRY_SIZE
 from tandemq.store.consume_queue import ENTRY, ConsumeQueue
-from tandemq.store.key_hash import TopicHasher
+from tandemq.store.key_hash import ENDINGS, MASK, SIGN
 from tandemq.store.key_index import KeyIndex
-from tandemq.store.queues import QueueTable, Route
+from tandemq.store.queues import QueueTable, Route, Template
 
 _INT = Struct(">I")
 _SHORT = Struct(">H")
-_LONG = Struct(">q")
+_END = b"\x02"
 _TAGS = b"TAGS\x01"
 _KEYS = b"KEYS\x01"
 _UNIQUE_KEY = b"UNIQ_KEY\x01"
+# Names of this module are looked up as fast as local ones, and need not be set up for a call with one message.
+_head_of, _HEAD_SIZE = PLAIN_HEAD.unpack_from, PLAIN_HEAD.size
+_pack_entry = ENTRY.pack
+_ending_of = ENDINGS.get
+_NOT_PLAIN = BORN_HOST_V6 | STORE_HOST_V6 | TRANSACTION_PREPARED
+"""Flags of records that are laid out or treated differently; TRANSACTION_ROLLBACK has the bit of PREPARED."""
 TAGS_REMEMBERED_MAX = 65536
+TEMPLATES_MAX = 4096
+TEMPLATE_SIZE_MAX = 1024
+"""Longer texts are not remembered: bounds the memory of all templates to some MiB."""
+
+
+KeyBatch: TypeAlias = tuple[list[int], list[int], list[int]]
+"""Keys on their way to the index, in log order: hashes, physical offsets and store times of their messages."""
 
 
 class Dispatcher:
@@ -51,9 +79,9 @@ class Dispatcher:
         self._queues = queues
         self._index = index
         self._delays_ms = delays_ms
-        self._hashers: dict[str, TopicHasher] = {}
-        """Shared by the queues of a topic; one for each topic of the log."""
         self._tags: dict[bytes, int] = {}
+        self._touched: set[ConsumeQueue] = set()
+        """Queues that got messages; a run that a full disk ended leaves them to the next one to tell."""
         self.position = position
         self.index_from = position
         """Records below are in the index already."""
@@ -72,109 +100,186 @@ class Dispatcher:
 
     def run(self, limit: int, size_max: int) -> set[tuple[str, int]]:
         """Dispatches whole records below `limit`, about `size_max` bytes of them; the queues that got messages."""
-        touched: set[tuple[str, int]] = set()
-        log = self._log
-        segment_size = log.segment_size
-        self.position = max(self.position, log.first_offset)
+        chain = self._log.chain
+        segment_size, first = chain.segment_size, chain.first_offset
+        if self.position < first:
+            self.position = first
         stop_at = min(limit, self.position + size_max)
         while self.position < stop_at and self.problem is None:
-            base = log.chain.base_of(self.position)
-            view = log.chain.segment(base).view
             before = self.position
-            self.position = base + self._segment(view, base, before - base, min(limit - base, segment_size), touched,
-                                                 min(stop_at - base, segment_size))  # fmt: skip
+            base = before - before % segment_size
+            stop, enough = limit - base, stop_at - base
+            if stop > segment_size:
+                stop, enough = segment_size, min(enough, segment_size)
+            self.position = base + self._segment(chain.segment(base).view, base, before - base, stop, enough)
             if self.position == before:
                 break
+        touched = {queue.key for queue in self._touched}
+        self._touched.clear()
         return touched
 
-    def _segment(
-        self, view: memoryview, base: int, at: int, stop: int, touched: set[tuple[str, int]], enough: int
-    ) -> int:
+    def _segment(self, view: memoryview, base: int, at: int, stop: int, enough: int) -> int:
         """Dispatches within one segment from `at`; where it stopped: the segment's end after its blank."""
-        head_of, int_of, short_of, long_of = HEAD.unpack_from, _INT.unpack_from, _SHORT.unpack_from, _LONG.unpack_from
-        whole_heads, routes, tags_known, pack_entry = WHOLE_HEADS, self._queues.routes, self._tags, ENTRY.pack
+        template_of, touched = self._queues.templates.get, self._touched
         index_from = self.index_from if self._index is not None else 1 << 63
-        hashed: list[tuple[int, int, int]] = []
-        stored_at = added = 0
-        while at < enough:
-            if at + FIXED_SIZE_V4 > stop:
-                at = self._behind_blank(view, at, stop)
-                break
-            size, magic, _, queue_id, _, queue_offset, physical_offset, sys_flag = head_of(view, at)
+        keys: KeyBatch = ([], [], [])
+        hashes, offsets, times = keys
+        added = timestamp = 0
+        stop_heads = stop - (FIXED_SIZE_V4 - 1)
+        if stop_heads > enough:
+            stop_heads = enough
+        while at < stop_heads:
+            size, magic, queue_id, queue_offset, physical_offset, sys_flag, stored_at, body_size = _head_of(view, at)
             end = at + size
-            if magic != MAGIC_V1 and magic != MAGIC_V2:
-                at = self._no_record(view, base, at, stop, size, magic)
-                break
-            if end > stop:
-                break
-            tail = at + whole_heads[(sys_flag >> 4) & 3].size
-            if tail >= end:
-                self._refuse(base + at, f"its size of {size} is too small")
-                break
-            tail += int_of(view, tail - 4)[0]
-            if tail + 4 > end or physical_offset != base + at:
-                self._refuse(base + at, f"its body goes beyond its size of {size}, or it says {physical_offset}")
-                break
-            if magic == MAGIC_V1:
-                topic_stop = tail + 1 + view[tail]
-                topic = view[tail + 1 : topic_stop].tobytes()
-            else:
-                topic_stop = tail + 2 + short_of(view, tail)[0]
-                topic = view[tail + 2 : topic_stop].tobytes()
-            properties = view[topic_stop + 2 : end].tobytes()
-            stored_at = long_of(view, at + 68 if sys_flag & BORN_HOST_V6 else at + 56)[0]
-            kind = sys_flag & TRANSACTION_MASK
-            queue, key, hasher = routes.get((topic, queue_id)) or self._route(topic, queue_id)
-
-            if kind != TRANSACTION_PREPARED and kind != TRANSACTION_ROLLBACK:
-                if key[0] == SCHEDULE_TOPIC:
-                    tags = self._delivery_time(properties, stored_at)
-                else:
-                    text = property_value(properties, _TAGS) if _TAGS in properties else b""
-                    if text:
-                        known = tags_known.get(text)
-                        tags = self._new_tags(text) if known is None else known
-                    else:
-                        tags = 0
-                if queue is None:
-                    queue = self._new_queue(key)
-                if queue is not None:
-                    if queue_offset != queue.count:
-                        self._out_of_step(queue, queue_offset)
-                    if queue_offset == queue.count:
-                        queue.tail += pack_entry(physical_offset, size, tags)
-                        added += 1
+            tail = at + _HEAD_SIZE + body_size
+            if magic == MAGIC_V1 and not sys_flag & _NOT_PLAIN and tail + 4 <= end <= stop:
+                before, _, behind = view[tail:end].tobytes().partition(_UNIQUE_KEY)
+                unique, _, behind = behind.partition(_END)
+                template, user_keys = template_of((before, behind)), b""
+                if template is None:
+                    template, user_keys = self._template(before, behind)
+                if template is not None:
+                    queue_of, tags, prefix_of, hasher = template
+                    queue = queue_of(queue_id)
+                    if queue is not None and queue.count == queue_offset and physical_offset == base + at:
+                        queue.tail += _pack_entry(physical_offset, size, tags)
                         queue.count = queue_offset = queue_offset + 1
                         if queue.next_offset < queue_offset:
                             queue.next_offset = queue_offset
-                        touched.add(key)
-
-            if physical_offset >= index_from and kind != TRANSACTION_ROLLBACK:
-                unique = property_value(properties, _UNIQUE_KEY)
-                keys = property_value(properties, _KEYS) if _KEYS in properties else b""
-                if unique or keys:
-                    if unique:
-                        hashed.append((hasher.key_hash(unique), physical_offset, stored_at))
-                    if keys:
-                        for one in keys.split(b" "):
-                            if one:
-                                hashed.append((hasher.key_hash(one), physical_offset, stored_at))
-            at = end
-        self.pending_size += added * ENTRY.size
-        if stored_at:
-            self.last_timestamp = stored_at
-        if hashed:
-            self._put_keys(hashed)
+                        touched.add(queue)
+                        added += 1
+                        if unique and physical_offset >= index_from:
+                            prefix, ending = prefix_of(unique[:-4]), _ending_of(unique[-4:])
+                            if prefix is None or ending is None:
+                                hashes.append(hasher.key_hash(unique))
+                            else:
+                                value = (prefix + ending) & MASK
+                                hashes.append(value if value < SIGN else (SIGN + SIGN - value) & 0x7FFFFFFF)
+                            offsets.append(physical_offset)
+                            times.append(stored_at)
+                        if user_keys and physical_offset >= index_from:
+                            for one in user_keys.split(b" "):
+                                if one:
+                                    _add(keys, hasher.key_hash(one), physical_offset, stored_at)
+                        timestamp = stored_at
+                        at = end
+                        continue
+            if timestamp:
+                self.last_timestamp = timestamp
+                timestamp = 0
+            reached = self._other_record(view, base, at, stop, index_from, keys)
+            if reached == at:
+                break
+            at = reached
+        if stop_heads <= at < enough:
+            at = self._behind_blank(view, at, stop)
+        self.pending_size += added * ENTRY_SIZE
+        if timestamp:
+            self.last_timestamp = timestamp
+        if hashes:
+            self._put_keys(keys)
         return at
 
-    def _put_keys(self, hashed: list[tuple[int, int, int]]) -> None:
+    def _other_record(self, view: memoryview, base: int, at: int, stop: int, index_from: int, keys: KeyBatch) -> int:
+        """Dispatches one record of any kind, or steps over the blank; where it ends, or `at` if it has to wait."""
+        size, magic, _, queue_id, _, queue_offset, physical_offset, sys_flag = HEAD.unpack_from(view, at)
+        end: int = at + size
+        if magic != MAGIC_V1 and magic != MAGIC_V2:
+            return self._no_record(view, base, at, stop, size, magic)
+        if end > stop:
+            return at
+        tail = at + WHOLE_HEADS[(sys_flag >> 4) & 3].size
+        if tail >= end:
+            self._refuse(base + at, f"its size of {size} is too small")
+            return at
+        tail += _INT.unpack_from(view, tail - 4)[0]
+        if tail + 4 > end or physical_offset != base + at:
+            self._refuse(base + at, f"its body goes beyond its size of {size}, or it says {physical_offset}")
+            return at
+        text = view[tail:end].tobytes()
+        topic_at = 1 if magic == MAGIC_V1 else 2
+        topic_stop = topic_at + int.from_bytes(text[:topic_at], "big")
+        topic, properties = text[topic_at:topic_stop], text[topic_stop + 2 :]
+        stored_at = store_timestamp(view, at, sys_flag)
+        route = self._queues.routes.get(topic) or self._route(topic)
+        kind = sys_flag & TRANSACTION_MASK
+
+        if kind != TRANSACTION_PREPARED and kind != TRANSACTION_ROLLBACK:
+            queue = route.queues.get(queue_id) or self._queue(route, queue_id)
+            if queue is not None:
+                if queue_offset != queue.count:
+                    self._out_of_step(queue, queue_offset)
+                if queue_offset == queue.count:
+                    tags = self._queue_tags(route, properties, stored_at)
+                    queue.tail += ENTRY.pack(physical_offset, size, tags)
+                    self.pending_size += ENTRY_SIZE
+                    queue.count = queue_offset + 1
+                    queue.next_offset = max(queue.next_offset, queue.count)
+                    self._touched.add(queue)
+
+        if physical_offset >= index_from and kind != TRANSACTION_ROLLBACK:
+            unique = property_value(properties, _UNIQUE_KEY)
+            if unique:
+                _add(keys, route.hasher.key_hash(unique), physical_offset, stored_at)
+            for one in property_value(properties, _KEYS).split(b" "):
+                if one:
+                    _add(keys, route.hasher.key_hash(one), physical_offset, stored_at)
+        if stored_at:
+            self.last_timestamp = stored_at
+        return end
+
+    def _template(self, before: bytes, behind: bytes) -> tuple[Template | None, bytes]:
+        """(what the text before and behind a record's unique key says, the user's keys); None if it is unusual.
+
+        The user's keys differ from message to message too: what is remembered is the text around them.
+        """
+        start, found, rest = before.partition(_KEYS)
+        if found:
+            keys, _, rest = rest.partition(_END)
+            parts = (start, rest, behind)
+        else:
+            start, found, rest = behind.partition(_KEYS)
+            if not found:
+                return self._new_template((before, behind)), b""
+            keys, _, rest = rest.partition(_END)
+            parts = (before, start, rest)
+        return (self._queues.templates.get(parts) or self._new_template(parts)), keys
+
+    def _new_template(self, parts: tuple[bytes, ...]) -> Template | None:
+        """From topic and properties without unique key and keys, which both stood where a property begins."""
+        first, second, text = parts[0], parts[1], b"".join(parts)
+        topic_stop = 1 + first[0] if first else 0
+        if (
+            len(text) > TEMPLATE_SIZE_MAX
+            or len(first) < topic_stop + 2
+            or (len(first) > topic_stop + 2 and first[-1] != 2)
+            or (len(parts) > 2 and second and second[-1] != 2)
+            or text.find(_KEYS) >= 0
+            or text.find(_UNIQUE_KEY) >= 0
+        ):
+            return None
+        topic = first[1:topic_stop]
+        route = self._queues.routes.get(topic) or self._route(topic)
+        if route.topic == SCHEDULE_TOPIC:
+            return None
+        tags = self._tags_code(property_value(text[topic_stop + 2 :], _TAGS))
+        if len(self._queues.templates) >= TEMPLATES_MAX:
+            self._queues.templates.clear()
+        template = self._queues.templates[parts] = (route.queues.get, tags, route.hasher.prefixes.get, route.hasher)
+        return template
+
+    def _put_keys(self, keys: KeyBatch) -> None:
         index = self._index
         assert index is not None
         try:
-            index.put(hashed)
+            index.put(*keys)
         except DiskFull:
-            # The records are dispatched again when there is room; those already in need not be.
-            self.index_from = index.end_physical + 1
+            # The records are dispatched again when there is room; those already in need not be, but the last of them
+            # may lack some of its keys.
+            last = index.end_physical
+            if last >= keys[1][0]:
+                index.cut(last)
+                self.index_from = last
             raise
 
     def _no_record(self, view: memoryview, base: int, at: int, stop: int, size: int, magic: int) -> int:
@@ -195,29 +300,32 @@ class Dispatcher:
     def _refuse(self, physical_offset: int, reason: str) -> None:
         self.problem = f"the record at offset {physical_offset} can't be dispatched: {reason}"
 
-    def _route(self, raw_topic: bytes, queue_id: int) -> Route:
-        """Everything the loop needs to know about a queue, remembered once the queue exists."""
-        topic = raw_topic.decode("utf-8", "replace")
-        hasher = self._hashers.get(topic)
-        if hasher is None:
-            hasher = self._hashers[topic] = TopicHasher(topic)
-        key = (topic, queue_id)
-        queue = self._queues.table.get(key)
-        route = (queue, key, hasher)
-        if queue is not None:
-            self._queues.routes[raw_topic, queue_id] = route
+    def _route(self, raw_topic: bytes) -> Route:
+        route = self._queues.routes[raw_topic] = Route(raw_topic.decode("utf-8", "replace"))
         return route
 
-    def _new_queue(self, key: tuple[str, int]) -> ConsumeQueue | None:
-        queue = self._queues.create(*key)
+    def _queue(self, route: Route, queue_id: int) -> ConsumeQueue | None:
+        """A queue that is not in its topic's route yet: found, or made; None if its topic can't be a directory."""
+        queue = self._queues.table.get((route.topic, queue_id)) or self._queues.create(route.topic, queue_id)
         if queue is None:
             self.skipped += 1
+        else:
+            route.queues[queue_id] = queue
         return queue
 
-    def _new_tags(self, text: bytes) -> int:
-        if len(self._tags) >= TAGS_REMEMBERED_MAX:
-            self._tags.clear()
-        code = self._tags[text] = code_of_tags(text.decode("utf-8", "replace"))
+    def _queue_tags(self, route: Route, properties: bytes, stored_at: int) -> int:
+        if route.topic == SCHEDULE_TOPIC:
+            return self._delivery_time(properties, stored_at)
+        return self._tags_code(property_value(properties, _TAGS))
+
+    def _tags_code(self, text: bytes) -> int:
+        if not text:
+            return 0
+        code = self._tags.get(text)
+        if code is None:
+            if len(self._tags) >= TAGS_REMEMBERED_MAX:
+                self._tags.clear()
+            code = self._tags[text] = code_of_tags(text.decode("utf-8", "replace"))
         return code
 
     def _delivery_time(self, properties: bytes, store_timestamp: int) -> int:
@@ -246,6 +354,12 @@ class Dispatcher:
             queue.start_at(queue_offset)
 
 
+def _add(keys: KeyBatch, key_hash: int, physical_offset: int, stored_at: int) -> None:
+    keys[0].append(key_hash)
+    keys[1].append(physical_offset)
+    keys[2].append(stored_at)
+
+
 def queue_tags_code(message: StoredMessage, delays_ms: tuple[int, ...]) -> int:
     """What the consume queue keeps of a message beside its place: the tag's hash, or when a delayed message is due."""
     if message.topic == SCHEDULE_TOPIC:
@@ -270,7 +384,7 @@ def property_value(properties: bytes, name: bytes) -> bytes:
     while at >= 0:
         if at == 0 or properties[at - 1] == 2:
             start = at + len(name)
-            stop = properties.find(b"\x02", start)
+            stop = properties.find(_END, start)
             value = properties[start:stop] if stop >= 0 else properties[start:]
             if value:
                 return value

@@ -5,13 +5,19 @@
     entries    20 each: keyHash 4 | phyOffset 8 | seconds since beginTimestamp 4 | number of the slot's previous entry 4
 
 Entry 0 is never used; indexCount is the number the next entry gets. A put writes entry, slot, header, in this order,
-so that a killed process leaves at most one entry that the header does not count; `cut` takes entries back in reverse
-order, which restores every slot exactly. Not checksummed: what a machine crash may have damaged is rebuilt (see
-recovery).
+so that a killed process leaves entries that the header does not count and maybe no slot names; `cut` takes entries back
+in reverse order, which restores every slot exactly. Not checksummed: what a machine crash may have damaged is rebuilt
+(see recovery).
+
+Entries of a run follow each other: they are written with one copy. Slots lie anywhere: they are read and written as
+machine words, and the byte order of a whole run is turned at once.
 """
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from datetime import UTC, datetime
+from functools import cache
+from itertools import chain, repeat
+from operator import itemgetter
 from pathlib import Path
 from struct import Struct, iter_unpack
 
@@ -23,8 +29,18 @@ HEADER = Struct(">qqqqii")
 ENTRY = Struct(">Iqii")
 _SLOT = Struct(">I")
 SECONDS_MAX = 0x7FFFFFFF
+RUN_MIN = 12
+"""Below so many entries a run is not worth its preparations."""
+RUN_MAX = 128
+"""Longest run: bounds the formats that are remembered."""
 MAPPED_MAX = 4
 """Index files mapped at a time: the newest for writing, and those a query looks at."""
+
+
+@cache
+def _run_formats(size: int) -> tuple[Struct, Struct, Struct]:
+    """(slots as in the file, slots as machine words, entries) for runs of `size`."""
+    return Struct(f">{size}I"), Struct(f"={size}I"), Struct(">" + ENTRY.format[1:] * size)
 
 
 class IndexFile:
@@ -37,6 +53,8 @@ class IndexFile:
         self.entries_max = entries
         self.view = segment.view
         self._entries_at = HEADER.size + 4 * slots
+        self._words = self.view[HEADER.size : self._entries_at].cast("I")
+        """The slots in the machine's byte order."""
         self._reserved = 0
         fields: tuple[int, ...] = HEADER.unpack_from(self.view, 0)
         self.begin_timestamp, self.end_timestamp, self.begin_physical, self.end_physical, self.slot_count = fields[:5]
@@ -46,38 +64,69 @@ class IndexFile:
     def size(slots: int, entries: int) -> int:
         return HEADER.size + 4 * slots + ENTRY.size * entries
 
-    @property
-    def is_full(self) -> bool:
-        return self.count >= self.entries_max
-
-    def put_some(self, items: Sequence[tuple[int, int, int]], start: int) -> int:
-        """Adds (key hash, physical offset, store timestamp) items from `start` until all are in or the file is full."""
-        view, slots, entries_at, count = self.view, self.slots, self._entries_at, self.count
-        slot_of, put_slot, put_entry = _SLOT.unpack_from, _SLOT.pack_into, ENTRY.pack_into
-        stop = min(len(items), start + self.entries_max - count)
-        need = entries_at + ENTRY.size * (count + stop - start)
+    def put_some(self, hashes: list[int], offsets: list[int], times: list[int], start: int) -> int:
+        """Adds key hashes with their messages' physical offsets and store times, from `start` on; how far it came:
+        until all are in, the file is full, or the longest run is done."""
+        count = self.count
+        stop = min(len(hashes), start + self.entries_max - count)
+        need = self._entries_at + 20 * (count + stop - start)
         if need > self._reserved:
             self._reserved = self.segment.reserve(need)
         if count <= 1:
-            _, self.begin_physical, self.begin_timestamp = items[start]
-        begin = self.begin_timestamp
-        for key_hash, physical_offset, stored_at in items[start:stop]:
-            slot_at = 40 + 4 * (key_hash % slots)
-            previous = slot_of(view, slot_at)[0]
-            if previous >= count:  # damage, or another program's leftovers
-                previous = 0
-            seconds = (stored_at - begin) // 1000
-            if not 0 <= seconds <= SECONDS_MAX:
-                seconds = 0 if seconds < 0 else SECONDS_MAX
-            put_entry(view, entries_at + 20 * count, key_hash, physical_offset, seconds, previous)
-            put_slot(view, slot_at, count)
-            if not previous:
-                self.slot_count += 1
-            count += 1
-        self.count = count
-        _, self.end_physical, self.end_timestamp = items[stop - 1]
+            self.begin_physical, self.begin_timestamp = offsets[start], times[start]
+        if stop - start < RUN_MIN:
+            self._put_each(hashes, offsets, times, start, stop)
+        else:
+            stop = min(stop, start + RUN_MAX)
+            if not self._put_run(hashes[start:stop], offsets[start:stop], times[start:stop]):
+                self._put_each(hashes, offsets, times, start, stop)
+        self.end_physical, self.end_timestamp = offsets[stop - 1], times[stop - 1]
         self.write_header()
         return stop
+
+    def _put_run(self, hashes: list[int], offsets: list[int], times: list[int]) -> bool:
+        """Entries, then slots, each all at once. False, and nothing done, if two entries share a slot."""
+        size, slots, count, words = len(hashes), self.slots, self.count, self._words
+        places = [key_hash % slots for key_hash in hashes]
+        if len(set(places)) < size:
+            return False
+        in_file, in_memory, entries = _run_formats(size)
+        previous = in_file.unpack(in_memory.pack(*itemgetter(*places)(words)))
+        if max(previous) >= count:
+            previous = tuple([number if number < count else 0 for number in previous])
+        known = {time: self._seconds(time) for time in set(times)}
+        seconds = repeat(known[times[0]]) if len(known) == 1 else map(known.__getitem__, times)
+        at = self._entries_at + 20 * count
+        self.view[at : at + 20 * size] = entries.pack(
+            *chain.from_iterable(zip(hashes, offsets, seconds, previous, strict=False))
+        )
+        numbers = in_memory.unpack(in_file.pack(*range(count, count + size)))
+        for place, number in zip(places, numbers, strict=True):
+            words[place] = number
+        self.slot_count += previous.count(0)
+        self.count = count + size
+        return True
+
+    def _put_each(self, hashes: list[int], offsets: list[int], times: list[int], start: int, stop: int) -> None:
+        view, count = self.view, self.count
+        for item in range(start, stop):
+            key_hash = hashes[item]
+            slot_at = 40 + 4 * (key_hash % self.slots)
+            previous: int = _SLOT.unpack_from(view, slot_at)[0]
+            if previous >= count:  # damage, or another program's leftovers
+                previous = 0
+            seconds = self._seconds(times[item])
+            ENTRY.pack_into(view, self._entries_at + 20 * count, key_hash, offsets[item], seconds, previous)
+            _SLOT.pack_into(view, slot_at, count)
+            if not previous:
+                self.slot_count += 1
+            self.count = count = count + 1
+
+    def _seconds(self, stored_at: int) -> int:
+        seconds = (stored_at - self.begin_timestamp) // 1000
+        if 0 <= seconds <= SECONDS_MAX:
+            return seconds
+        return 0 if seconds < 0 else SECONDS_MAX
 
     def slot(self, number: int) -> int:
         """The newest entry of a slot; 0 for none."""
@@ -119,14 +168,20 @@ class IndexFile:
 
     def _count_uncounted(self) -> None:
         """A kill came between entries and header: behind the counted entries everything else is zero."""
-        while self.count < self.entries_max and self.entry(self.count) != (0, 0, 0, 0):
+        while self.count < self.entries_max:
+            key_hash, physical_offset, seconds, previous = self.entry(self.count)
+            if not (key_hash or physical_offset or seconds or previous):
+                break
+            if previous == 0 and self.slot(key_hash % self.slots) >= self.count:
+                self.slot_count += 1
             self.count += 1
 
     def _take_back(self, key_hash: int, number: int, previous: int) -> None:
-        previous = previous if 0 < previous < number else 0  # anything else is damage
-        _SLOT.pack_into(self.view, HEADER.size + 4 * (key_hash % self.slots), previous)
-        if previous == 0:
-            self.slot_count -= 1
+        if self.slot(key_hash % self.slots) >= number:  # else a kill came before the slot named the entry
+            previous = previous if 0 < previous < number else 0  # anything else is damage
+            _SLOT.pack_into(self.view, HEADER.size + 4 * (key_hash % self.slots), previous)
+            if previous == 0:
+                self.slot_count -= 1
         ENTRY.pack_into(self.view, self._entries_at + ENTRY.size * number, 0, 0, 0, 0)
 
     def _header_from_last(self) -> None:
@@ -170,7 +225,7 @@ class IndexFile:
         )  # fmt: skip
 
     def close(self) -> None:
-        self.view = memoryview(b"")
+        self.view = self._words = memoryview(b"")
         self.segment.close()
 
 
@@ -190,6 +245,8 @@ class KeyIndex:
         self._mapped: dict[str, IndexFile] = {}
         self._newest: IndexFile | None = None
         self.dirty: set[Path] = set()
+        self._marked: IndexFile | None = None
+        """The file put to last, known to be in `dirty`."""
 
     def load(self) -> bool:
         """Finds the files; False if one has another size than the settings say."""
@@ -230,15 +287,18 @@ class KeyIndex:
             return -1
         return newest.end_physical
 
-    def put(self, items: Sequence[tuple[int, int, int]]) -> None:
-        """Adds (key hash, physical offset, store timestamp) items in log order, in new files as old ones fill up."""
+    def put(self, hashes: list[int], offsets: list[int], times: list[int]) -> None:
+        """Adds key hashes with their messages' physical offsets and store times, in log order, in new files as old
+        ones fill up."""
         done = 0
-        while done < len(items):
+        while done < len(hashes):
             file = self._newest or self.newest
-            if file is None or file.is_full:
+            if file is None or file.count >= file.entries_max:
                 file = self._add()
-            self.dirty.add(file.path)
-            done = file.put_some(items, done)
+            if file is not self._marked:
+                self.dirty.add(file.path)
+                self._marked = file
+            done = file.put_some(hashes, offsets, times, done)
 
     def _add(self) -> IndexFile:
         before = self.newest
@@ -340,10 +400,12 @@ class KeyIndex:
         self.close()
         self.load()
         self.dirty = {self.directory / path.name for path in fresh.dirty}
+        self._marked = None
 
     def take_dirty(self) -> list[Path]:
         paths = list(self.dirty)
         self.dirty.clear()
+        self._marked = None
         return paths
 
     def close(self) -> None:

@@ -1,7 +1,7 @@
 """All consume queues of a store, by (topic, queue id)."""
 
 import contextlib
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import TypeAlias
 
@@ -11,9 +11,22 @@ from tandemq.store.disk import Disk
 from tandemq.store.key_hash import TopicHasher
 from tandemq.store.layout import CONSUME_QUEUE, queue_directory
 
-Route: TypeAlias = tuple[ConsumeQueue | None, tuple[str, int], TopicHasher]
+Template: TypeAlias = tuple[Callable[[int], ConsumeQueue | None], int, Callable[[bytes], int | None], TopicHasher]
+"""A topic's queue by its id, the tags code, a key's prefix by its bytes, the hasher that knows other keys too."""
 NAME_BYTES_MAX = 255
 """What a file system takes as one name."""
+
+
+class Route:
+    """What dispatch needs to know about a topic."""
+
+    __slots__ = ("hasher", "queues", "topic")
+
+    def __init__(self, topic: str) -> None:
+        self.topic = topic
+        self.queues: dict[int, ConsumeQueue] = {}
+        """Those dispatched to, by id."""
+        self.hasher = TopicHasher(topic)
 
 
 class QueueTable:
@@ -24,8 +37,10 @@ class QueueTable:
         self._file_size = file_size
         self.file_entries = file_size // ENTRY_SIZE
         self.table: dict[tuple[str, int], ConsumeQueue] = {}
-        self.routes: dict[tuple[bytes, int], Route] = {}
-        """Dispatch's short cut from a record's topic bytes to its queue; forgotten whenever a queue goes."""
+        self.routes: dict[bytes, Route] = {}
+        """Dispatch's short cut from a record's topic bytes to its queues; forgotten whenever a queue goes."""
+        self.templates: dict[tuple[bytes, ...], Template] = {}
+        """Dispatch's shorter cut, from a record's text around its keys; forgotten likewise."""
         self._new_directories: set[Path] = set()
 
     def load(self) -> list[ConsumeQueue]:
@@ -73,7 +88,7 @@ class QueueTable:
         keys = [key for key in self.table if key[0] == topic]
         for key in keys:
             del self.table[key]
-        self.routes.clear()
+        self._forget_short_cuts()
         self._disk.remove_tree(self._root / CONSUME_QUEUE / topic)
         if keys:
             with contextlib.suppress(FileNotFoundError):  # asked about, never written: there may be no directory yet
@@ -91,7 +106,11 @@ class QueueTable:
     def clear(self) -> None:
         """Forgets the queues, not their files."""
         self.table.clear()
+        self._forget_short_cuts()
+
+    def _forget_short_cuts(self) -> None:
         self.routes.clear()
+        self.templates.clear()
 
     def destroy(self) -> None:
         self.clear()

@@ -1,0 +1,137 @@
+"""Dispatch's short cuts against the plain rules: what queues and index must hold follows from the decoded message."""
+
+from pathlib import Path
+from random import Random
+
+import pytest
+
+from tandemq.model.message import TRANSACTION_COMMIT, TRANSACTION_PREPARED, TRANSACTION_ROLLBACK, java_hash
+from tandemq.store import key_index
+from tandemq.store.config import StoreConfig
+from tandemq.store.dispatch import index_keys, queue_tags_code
+from tandemq.store.key_hash import TopicHasher, absolute
+from tandemq.store.key_index import HEADER, IndexFile
+from tandemq.store.message_store import MessageStore
+from tandemq.testing.clock import ManualClock
+from tandemq.testing.disk import CrashableDisk
+
+ROOT = Path("/store")
+HOST = bytes((10, 0, 0, 1, 0, 0, 0, 1))
+HOST_V6 = bytes(range(16)) + bytes((0, 0, 0, 9))
+TOPICS = ("plain", "UNIQ_KEY\x01", "KEYS\x01", "größe", "%RETRY%" + "g" * 130, "SCHEDULE_TOPIC_XXXX")
+NAMES = ("UNIQ_KEY", "UNIQ_KEY", "KEYS", "TAGS", "TAGS", "WAIT", "MY_KEYS", "XUNIQ_KEY", "DELAY", "é")
+DELAYS = tuple(1000 * n for n in (1, 5, 10, 30, 60))
+
+
+def texts(random: Random) -> bytes:
+    """Properties as clients write them, and as no client does."""
+    if random.random() < 0.4:
+        key = b"0A00000104D218B4AAC2%08X%04X" % (random.randrange(4), random.randrange(50))
+        parts = [b"UNIQ_KEY\x01" + key, b"WAIT\x01true", b"TAGS\x01" + random.choice((b"a", b"b"))]
+        if random.random() < 0.5:
+            parts.insert(random.randrange(4), b"KEYS\x01order-%04d more" % random.randrange(10))
+    else:
+        values = (b"", b"k", b"key-1", b"key-12 key-13", b" k ", "Schlüssel".encode(), b"3", b"UNIQ_KEY")
+        names = random.choices(NAMES, k=random.randrange(5))
+        parts = [name.encode() + b"\x01" + random.choice(values) for name in names]
+    return b"\x02".join(parts) + random.choice((b"", b"\x02"))
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_views_are_what_the_decoded_messages_say(seed: int) -> None:
+    """Queues and index after dispatch in runs of any length, plain records and all other kinds mixed."""
+    random = Random(seed)
+    config = StoreConfig(commit_log_segment_size=1 << 14, index_slots=random.choice((7, 5000)), index_entries=300)
+    clock = ManualClock()
+    store = MessageStore.open(ROOT, config, clock=clock, disk=CrashableDisk(), store_host=HOST)
+    for _ in range(40):
+        for _ in range(random.choice((1, 2, 5, 30))):
+            kind = random.choice((0, 0, 0, 0, 0, TRANSACTION_COMMIT, TRANSACTION_PREPARED, TRANSACTION_ROLLBACK))
+            born = random.choice((HOST, HOST, HOST, HOST_V6))
+            body = random.randbytes(random.choice((0, 1, 100)))
+            store.append(random.choice(TOPICS), random.randrange(2), 0, kind, 1, born, 0, 0, body, texts(random))
+            clock.advance(random.choice((0, 0, 0, 0.001, 3)))
+        store.dispatch()
+    expected_queues: dict[tuple[str, int], list[tuple[int, int, int]]] = {}
+    expected_keys = []
+    for message in store.walk():
+        if not message.sys_flag & TRANSACTION_PREPARED:
+            entry = (message.physical_offset, message.size, queue_tags_code(message, store._delays))
+            expected_queues.setdefault((message.topic, message.queue_id), []).append(entry)
+        if message.sys_flag & TRANSACTION_ROLLBACK != TRANSACTION_ROLLBACK:
+            for key in index_keys(message.properties):
+                value = absolute(java_hash(f"{message.topic}#{key.decode()}"))
+                expected_keys.append((value, message.physical_offset, message.store_timestamp))
+    queues = {key: [queue.entry(i) for i in range(queue.count)] for key, queue in store._queues.items() if queue.count}
+    assert queues == expected_queues
+    assert store._index is not None
+    compare_index([store._index.file(name) for name in store._index.names], expected_keys)
+    store.abandon()
+
+
+def compare_index(files: list[IndexFile], expected: list[tuple[int, int, int]]) -> None:
+    """Entries, chains, slots and header as putting the keys one by one makes them."""
+    done = 0
+    for file in files:
+        here = expected[done : done + file.entries_max - 1]
+        done += len(here)
+        newest: dict[int, int] = {}
+        for number, (value, physical_offset, stored_at) in enumerate(here, 1):
+            place = value % file.slots
+            seconds = (stored_at - here[0][2]) // 1000
+            assert file.entry(number) == (value, physical_offset, seconds, newest.get(place, 0))
+            newest[place] = number
+        assert {place: file.slot(place) for place in range(file.slots) if file.slot(place)} == newest
+        assert file.count == len(here) + 1
+        assert file.slot_count == len(newest)
+        header = (here[0][2], here[-1][2], here[0][1], here[-1][1], len(newest), len(here) + 1)
+        assert HEADER.unpack_from(file.view) == header
+    assert done == len(expected)
+
+
+def test_a_key_is_hashed_as_java_does() -> None:
+    """Whatever its length and alphabet, with tables that are cold, warm and overflowing."""
+    random = Random(1)
+    hasher = TopicHasher("größe")
+    alphabets = ("0123456789ABCDEF", "ab ", "äöü€x", "𝄞a")
+    for _ in range(20_000):
+        alphabet = random.choice(alphabets)
+        key = "".join(random.choices(alphabet, k=random.choice((0, 1, 3, 4, 5, 7, 8, 9, 12, 32))))
+        assert hasher.key_hash(key.encode()) == absolute(java_hash("größe#" + key))
+
+
+@pytest.mark.parametrize("step", range(7))
+def test_a_run_cut_short_by_a_kill_is_taken_back(step: int) -> None:
+    """The kill came after 0..6 of a run's six slots were written, the header not yet: `cut` leaves what was before."""
+    slots, entries = 50, 40
+    disk = CrashableDisk()
+    disk.make_directory(ROOT)
+    segment = disk.create_segment(ROOT / "index", IndexFile.size(slots, entries))
+    file = IndexFile(ROOT / "index", segment, slots, entries)
+    file.put_some([3, 4, 5, 53], [100, 200, 300, 400], [1000] * 4, 0)
+    before = bytes(segment.view)
+    hashes = [3, 9, 10, 4, 11, 5]
+    file.put_some(hashes, [500, 600, 700, 800, 900, 1000], [2000] * 6, 0)
+    segment.view[: HEADER.size] = before[: HEADER.size]
+    for value in hashes[step:]:
+        at = HEADER.size + 4 * value
+        segment.view[at : at + 4] = before[at : at + 4]
+    again = IndexFile(ROOT / "index", segment, slots, entries)
+    again.cut(500)
+    assert bytes(segment.view)[HEADER.size :] == before[HEADER.size :]
+    assert (again.count, again.slot_count, again.end_physical) == (5, 3, 400)
+
+
+def test_a_run_is_longer_than_any_format() -> None:
+    """More keys than one run takes are put in several."""
+    slots, entries = 5000, 4 * key_index.RUN_MAX
+    disk = CrashableDisk()
+    disk.make_directory(ROOT)
+    file = IndexFile(
+        ROOT / "index", disk.create_segment(ROOT / "index", IndexFile.size(slots, entries)), slots, entries
+    )
+    numbers = list(range(1, entries))
+    done = 0
+    while done < len(numbers):
+        done = file.put_some(numbers, numbers, numbers, done)
+    compare_index([file], [(n, n, n) for n in numbers])
