@@ -14,6 +14,7 @@ import fcntl
 import mmap
 import os
 import shutil
+import threading
 from collections import OrderedDict
 from collections.abc import Iterator
 from functools import cache
@@ -81,7 +82,13 @@ class Disk(Protocol):
 
     def write_at(self, path: Path, position: int, data: bytes | bytearray | memoryview) -> None: ...
 
-    def sync_file(self, path: Path) -> None: ...
+    def sync_file(self, path: Path) -> None:
+        """From any thread."""
+        ...
+
+    def write_synced(self, path: Path, data: bytes) -> None:
+        """Overwrites the start of a small file, durable when it returns. From any thread."""
+        ...
 
     def read_file(self, path: Path) -> bytes: ...
 
@@ -268,6 +275,8 @@ class FileDisk:
     def __init__(self, open_files_max: int = 128) -> None:
         self._open_files_max = open_files_max
         self._open: OrderedDict[Path, int] = OrderedDict()
+        """Used by the owner's thread; others may only make it forget files that nobody uses any more."""
+        self._changing = threading.Lock()
 
     def create_segment(self, path: Path, size: int) -> MappedSegment:
         fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o644)
@@ -312,6 +321,15 @@ class FileDisk:
         # Own descriptor: the flush thread calls this while the owner uses the table.
         fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
         try:
+            os.fdatasync(fd)
+        finally:
+            os.close(fd)
+
+    def write_synced(self, path: Path, data: bytes) -> None:
+        fd = os.open(path, os.O_WRONLY | os.O_CLOEXEC)  # its own, as in sync_file
+        try:
+            if os.pwrite(fd, data, 0) != len(data):
+                raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), str(path))
             os.fdatasync(fd)
         finally:
             os.close(fd)
@@ -395,16 +413,19 @@ class FileDisk:
             if writing:
                 raise
             fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
-        while len(self._open) >= self._open_files_max:
-            os.close(self._open.popitem(last=False)[1])
-        self._open[path] = fd
+        with self._changing:
+            while len(self._open) >= self._open_files_max:
+                os.close(self._open.popitem(last=False)[1])
+            self._open[path] = fd
         return fd
 
     def _forget_below(self, path: Path) -> None:
-        for known in [known for known in self._open if path in known.parents]:
-            self._forget(known)
+        with self._changing:
+            for known in [known for known in self._open if path in known.parents]:
+                os.close(self._open.pop(known))
 
     def _forget(self, path: Path) -> None:
-        fd = self._open.pop(path, None)
+        with self._changing:
+            fd = self._open.pop(path, None)
         if fd is not None:
             os.close(fd)

@@ -169,8 +169,7 @@ class Flusher:
             for directory in work.directories:
                 if self._disk.list(directory):
                     self._disk.sync_directory(directory)
-            self._disk.write_at(work.checkpoint_path, 0, work.checkpoint)
-            self._disk.sync_file(work.checkpoint_path)
+            self._disk.write_synced(work.checkpoint_path, work.checkpoint)
         except FileNotFoundError:
             return  # a topic or an old file was deleted meanwhile; the next round has a fresh list
         except OSError as error:

@@ -131,6 +131,10 @@ class MemoryDisk:
         if file is not None:
             file.durable = bytes(file.data)
 
+    def write_synced(self, path: Path, data: bytes) -> None:
+        self.write_at(path, 0, data)
+        self.sync_file(path)
+
     def read_file(self, path: Path) -> bytes:
         return bytes(self._file(path).data)
 
