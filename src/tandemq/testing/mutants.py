@@ -24,6 +24,8 @@ class Mutant:
     """One broken rule."""
 
     name: str
+    seed: int
+    """One that notices it, to look at first; any of the first 200 may."""
     rule: str
     breaks: str
     patches: tuple[Patch, ...]
@@ -140,12 +142,14 @@ def _leaves_at_once(self: Any, out: list[Decision], now: float) -> None:
 MUTANTS: tuple[Mutant, ...] = (
     Mutant(
         "offsets-alone",
+        3,
         "1",
         "logs are compared by length, not by named epochs",
         ((master_state, "common_point", _offsets_alone), (slave_state, "common_point", _offsets_alone)),
     ),
     Mutant(
         "numbers-only",
+        5,
         "1",
         "two reigns of one number count as the same, and promises are by number only",
         (
@@ -157,86 +161,107 @@ MUTANTS: tuple[Mutant, ...] = (
     ),
     Mutant(
         "epoch-not-saved",
+        35,
         "1",
         "a reign begins without its epoch on disk",
         ((master_state.MasterState, "prepared", _prepared_without_saving),),
     ),
     Mutant(
-        "ack-counted-twice", "2", "one slave counts as two copies", ((acks.AckQueue, "acked", _acked_per_connection),)
+        "ack-counted-twice",
+        0,
+        "2",
+        "one slave counts as two copies",
+        ((acks.AckQueue, "acked", _acked_per_connection),),
     ),
     Mutant(
         "ack-above-sent",
+        2,
         "2",
         "acks of bytes that were never sent count",
         ((master_state.MasterState, "_receive_classic", _any_report),),
     ),
     Mutant(
         "no-truncation",
+        3,
         "2",
         "a slave keeps its own bytes behind the common point",
         ((slave_state.SlaveState, "_align", _no_cut),),
     ),
-    Mutant("asks-nobody", "3", "a crashed master writes without asking", ((sim_node, "must_ask", _ask_nobody),)),
+    Mutant("asks-nobody", 4, "3", "a crashed master writes without asking", ((sim_node, "must_ask", _ask_nobody),)),
     Mutant(
         "in-sync-not-on-record",
+        12,
         "3",
         "acks count before it is on disk who is in sync",
         ((master_state.MasterState, "_join", _join_unrecorded),),
     ),
     Mutant(
         "takes-nothing-back",
+        0,
         "3",
         "a crashed master asks but does not take its tail back",
         ((master_state.MasterState, "_furthest", _nobody_further),),
     ),
     Mutant(
         "leaves-at-once",
+        77,
         "3",
         "a replica leaves the record before the master's own disk has what it held",
         ((master_state.MasterState, "_drop_absent", _leaves_at_once),),
     ),
-    Mutant("cut-not-saved", "4", "cut bytes are not saved aside", ((hands.StoreHands, "save_aside", _nothing),)),
+    Mutant("cut-not-saved", 3, "4", "cut bytes are not saved aside", ((hands.StoreHands, "save_aside", _nothing),)),
     Mutant(
-        "reigns-on", "5", "a higher epoch does not end a reign", ((master_state.MasterState, "_step_down", _nothing),)
+        "reigns-on",
+        1,
+        "5",
+        "a higher epoch does not end a reign",
+        ((master_state.MasterState, "_step_down", _nothing),),
     ),
     Mutant(
         "serves-older-masters",
+        142,
         "5",
         "a slave that promised a newer master still serves an older one",
         ((Promise, "allows", _serves_anybody),),
     ),
     Mutant(
         "shows-unconfirmed",
+        1,
         "6",
         "readers see what has no copies yet",
         ((master_state.MasterState, "_confirmable", _everything_confirmed),),
     ),
     Mutant(
         "slave-shows-unconfirmed",
+        1,
         "6",
         "a slave shows what it has, not what is confirmed",
         ((slave_state.SlaveState, "_confirm", _slave_confirms_all),),
     ),
     Mutant(
         "durable-before-fdatasync",
+        0,
         "7",
         "a slave says durable when it has only received",
         ((slave_state.SlaveState, "_ack", _durable_at_once),),
     ),
     Mutant(
         "own-disk-ignored",
+        1,
         "7",
         "copies on disk count without the master's own fdatasync",
         ((acks.AckQueue, "watermark", _own_disk_ignored),),
     ),
     Mutant(
         "history-before-cut",
+        141,
         "order",
         "a slave adopts the master's history before its own bytes are cut",
         ((slave_state.SlaveState, "_on_welcome", _adopts_before_cutting),),
     ),
     Mutant(
         "damaged-frames",
+        3,
         "checksums",
         "frames with a wrong checksum are taken",
         ((ha.FrameReader, "sound", property(lambda self: True)),),

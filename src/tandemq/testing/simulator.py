@@ -32,7 +32,8 @@ FAULTS_UNTIL = 3.0
 """Simulated seconds of trouble; then everything heals."""
 SETTLED_BY = 24.0
 """Simulated seconds after which a group that has not converged never will."""
-STEPS_MAX = 200_000
+STEPS_MAX = 60_000
+"""Of thousands of seeds none takes more than a sixth of it."""
 LEVELS = (
     AckLevel(2),
     AckLevel(2),
