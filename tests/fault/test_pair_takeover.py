@@ -40,11 +40,7 @@ async def route_is(pair: RealPair, address: str) -> None:
 
 
 async def acknowledged(load: Load, more: int) -> None:
-    deadline = asyncio.get_running_loop().time() + SECONDS
-    wanted = len(load.result.acknowledged) + more
-    while len(load.result.acknowledged) < wanted:
-        assert asyncio.get_running_loop().time() < deadline, f"{load.result.statuses}, {load.result.lost} lost"
-        await asyncio.sleep(0.01)
+    await load.reached(len(load.result.acknowledged) + more)
 
 
 async def in_sync_pair(pair: RealPair) -> None:

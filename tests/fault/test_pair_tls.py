@@ -12,7 +12,7 @@ import pytest
 from tandemq.codec import ha
 from tandemq.codec.command import Command
 from tandemq.replication.metadata import PairCode
-from tandemq.testing.pair import HOST, BrokerProcess, Load, RealPair
+from tandemq.testing.pair import HOST, BrokerProcess, RealPair
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(180)]
 
@@ -67,13 +67,6 @@ def shows_a_certificate_and_wants_one(broker: BrokerProcess, authority: str) -> 
         shaken.close()
 
 
-async def acknowledged(load: Load, count: int) -> None:
-    deadline = asyncio.get_running_loop().time() + 60
-    while len(load.result.acknowledged) < count:
-        assert asyncio.get_running_loop().time() < deadline, load.result.statuses
-        await asyncio.sleep(0.01)
-
-
 def test_a_pair_inside_tls_is_killed_promoted_and_loses_nothing(tmp_path: Path) -> None:
     properties = certificates(tmp_path)
 
@@ -93,7 +86,7 @@ def test_a_pair_inside_tls_is_killed_promoted_and_loses_nothing(tmp_path: Path) 
                 victim.kill()
                 victim.start()
                 await pair.in_sync(quiet=False)
-                await acknowledged(load, before + 500)
+                await load.reached(before + 500)
             # More than a socket takes at once, from the log's files.
             pair.slave.kill()
             shutil.rmtree(pair.slave.store)

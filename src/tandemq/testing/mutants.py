@@ -187,7 +187,7 @@ MUTANTS: tuple[Mutant, ...] = (
         "a slave keeps its own bytes behind the common point",
         ((slave_state.SlaveState, "_align", _no_cut),),
     ),
-    Mutant("asks-nobody", 4, "3", "a crashed master writes without asking", ((sim_node, "must_ask", _ask_nobody),)),
+    Mutant("asks-nobody", 10, "3", "a crashed master writes without asking", ((sim_node, "must_ask", _ask_nobody),)),
     Mutant(
         "in-sync-not-on-record",
         12,

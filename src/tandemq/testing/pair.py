@@ -11,7 +11,7 @@ import asyncio
 import signal
 import subprocess
 import sys
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from types import TracebackType
@@ -24,6 +24,7 @@ from tandemq.codec.command import Command
 from tandemq.codec.record import parse_record, walk
 from tandemq.codec.send_header import SendHeader, send_ext
 from tandemq.errors import RemotingError
+from tandemq.model.message import ACK_COPIES, encode_properties
 from tandemq.namesrv.config import NamesrvConfig
 from tandemq.namesrv.server import NameServer
 from tandemq.remoting.client import RemotingClient
@@ -112,6 +113,8 @@ class Acknowledged:
     body: str
     queue_id: int
     queue_offset: int
+    level: str
+    """As its message asked; empty for the broker's own."""
 
 
 @dataclass(slots=True)
@@ -126,10 +129,11 @@ class LoadResult:
 class Load:
     """Senders that never give up: each waits for its answer, notes it, and sends the next."""
 
-    def __init__(self, pair: "RealPair", senders: int, properties: str) -> None:
+    def __init__(self, pair: "RealPair", senders: int, levels: Sequence[str]) -> None:
+        """`levels`: what the senders ask for, in turn; empty is the broker's own."""
         self.result = LoadResult()
         self._pair = pair
-        self._properties = properties
+        self._levels = levels
         self._stopped = False
         self._tasks = [asyncio.create_task(self._send(number)) for number in range(senders)]
 
@@ -140,11 +144,11 @@ class Load:
             while not self._stopped:
                 body = f"{sender}-{number}-"
                 number += 1
-                await self._one(client, sender % QUEUES, body)
+                await self._one(client, sender % QUEUES, body, self._levels[sender % len(self._levels)])
         finally:
             await client.close()
 
-    async def _one(self, client: RemotingClient, queue_id: int, body: str) -> None:
+    async def _one(self, client: RemotingClient, queue_id: int, body: str, level: str) -> None:
         header = SendHeader(
             producerGroup="pg",
             topic="T",
@@ -154,7 +158,7 @@ class Load:
             sysFlag=0,
             bornTimestamp=1,
             flag=0,
-            properties=self._properties,
+            properties=encode_properties({ACK_COPIES: level}).decode() if level else "",
         )
         command = Command(SEND_V2, send_ext(header, short=True), body.encode().ljust(300, b"x"))
         try:
@@ -167,9 +171,18 @@ class Load:
         statuses[reply.code] = statuses.get(reply.code, 0) + 1
         if reply.code == OK:
             self.result.acknowledged.append(
-                Acknowledged(body, int(reply.ext["queueId"]), int(reply.ext["queueOffset"]))
+                Acknowledged(body, int(reply.ext["queueId"]), int(reply.ext["queueOffset"]), level)
             )
         elif reply.code not in (10, 11, 12):
+            await asyncio.sleep(0.01)
+
+    async def reached(self, count: int, seconds: float = 90.0) -> None:
+        """Until so many sends were acknowledged in all."""
+        deadline = asyncio.get_running_loop().time() + seconds
+        while len(self.result.acknowledged) < count:
+            now = asyncio.get_running_loop().time()
+            result = self.result
+            assert now < deadline, f"{len(result.acknowledged)} of {count}: {result.statuses}, {result.lost} lost"
             await asyncio.sleep(0.01)
 
     async def stop(self) -> LoadResult:
@@ -224,8 +237,8 @@ class RealPair:
     def slave(self) -> BrokerProcess:
         return self.brokers[1]
 
-    def load(self, senders: int = 4, properties: str = "") -> Load:
-        return Load(self, senders, properties)
+    def load(self, senders: int = 4, levels: Sequence[str] = ("",)) -> Load:
+        return Load(self, senders, levels)
 
     async def status(self, broker: BrokerProcess) -> dict[str, Any]:
         """The broker's own word on its replication; empty while it does not answer."""
@@ -236,7 +249,7 @@ class RealPair:
         found: dict[str, Any] = msgspec.json.decode(bytes(reply.body)) if reply.body else {}
         return found
 
-    async def in_sync(self, master: BrokerProcess | None = None, seconds: float = 40.0, *, quiet: bool = True) -> None:
+    async def in_sync(self, master: BrokerProcess | None = None, seconds: float = 90.0, *, quiet: bool = True) -> None:
         """Until every running slave of `master` is in sync; `quiet`, without load, until it has everything too."""
         master = master or self.master
         wanted = sum(broker.is_running for broker in self.brokers) - 1
