@@ -2,6 +2,7 @@
 
 import asyncio
 import json
+import os
 import signal
 from pathlib import Path
 from typing import Annotated
@@ -20,6 +21,8 @@ app = typer.Typer(help="Start two name servers, a master and its slaves on this 
 IN_SYNC_SECONDS = 30
 WATCH_SECONDS = 1.0
 DEFAULT_DIRECTORY = Path("tandemq-data")
+PROGRAM = os.environ.get("TANDEMQ_PROGRAM", "tandemq")
+"""What the user typed to get here: the script `./run` says so."""
 
 
 async def pair_state(master: Node, admin: Admin) -> HaView | None:
@@ -53,7 +56,7 @@ def open_cluster(directory: Path, *, slaves: int, sync: bool) -> LocalCluster:
         return LocalCluster(directory, new_plan(slaves=slaves, sync=sync))
     if found.running():
         names = ", ".join(node.name for node in found.running())
-        raise ClusterError(f"{names} of {directory} run already; `tandemq down --dir {directory}` stops them")
+        raise ClusterError(f"{names} of {directory} run already; `{PROGRAM} down --dir {directory}` stops them")
     had = len(found.plan.brokers) - 1
     if had != slaves or (found.plan.master.role == "SYNC_MASTER") != sync:
         raise ClusterError(
@@ -80,14 +83,15 @@ def describe(cluster: LocalCluster, state: HaView) -> Table:
 def next_steps(cluster: LocalCluster) -> str:
     servers = cluster.plan.namesrv_address
     slave = cluster.store(cluster.plan.brokers[-1])
-    return (
-        f"export NAMESRV_ADDR='{servers}'\n"
-        "./run send orders 'hello tandem'                       # a message, acknowledged by master and slave\n"
-        "./run consume orders --from earliest --follow          # read it back\n"
-        "./run ha status                                        # who has what\n"
-        f"./run spark stats --store {slave}   # Spark on the replica's files\n"
-        "./run demo                                             # kill the master, lose nothing"
+    steps = (
+        ("send orders 'hello tandem'", "a message, acknowledged by master and slave"),
+        ("consume orders --from earliest --follow", "read it back"),
+        ("ha status", "who has what"),
+        (f"spark stats --store {slave}", "Spark on the replica's files"),
+        ("demo", "kill the master, lose nothing"),
     )
+    lines = [f"{PROGRAM} {command:<45} # {what}" for command, what in steps]
+    return "\n".join([f"export NAMESRV_ADDR='{servers}'", *lines])
 
 
 async def run_cluster(cluster: LocalCluster, console: Console, *, detach: bool) -> None:
@@ -105,7 +109,7 @@ async def run_cluster(cluster: LocalCluster, console: Console, *, detach: bool) 
     console.print("\nTry next:\n", style="bold")
     console.print(next_steps(cluster), highlight=False, markup=False, soft_wrap=True)
     if detach:
-        console.print(f"\nRunning in the background; `tandemq down --dir {cluster.directory}` stops it.")
+        console.print(f"\nRunning in the background; `{PROGRAM} down --dir {cluster.directory}` stops it.")
         return
     console.print("\nCtrl-C stops everything.")
     try:
