@@ -91,13 +91,14 @@ def dump(
         ),
     ] = None,
     limit: Annotated[int | None, typer.Option("--limit", "-l", min=0, help="At most so many messages.")] = None,
-    as_json: Json = False,
+    as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object a line.")] = False,
 ) -> None:
-    """Print messages, in log order, or in queue order with --topic and --queue. `--json`: one object a line."""
+    """Print messages, in log order, or in queue order with --topic and --queue. Exit 1: a part of the log is broken."""
     disk, config = _found(directory)
     store = MessageStore.open(directory, config, disk=disk, read_only=True)
-    for where, what in store.log.chain.problems:
-        note(f"{directory / where}: {what}; what is there is shown")
+    problems = _log_problems(directory, store)
+    for problem in problems:
+        note(problem)
     try:
         if topic is not None and queue is not None:
             messages = _of_queue(store, topic, queue, start)
@@ -112,6 +113,23 @@ def dump(
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
     finally:
         store.close()
+    if problems:
+        raise typer.Exit(1)
+
+
+def _log_problems(directory: Path, store: MessageStore) -> list[str]:
+    """Why a dump can't be complete; nobody should have to guess from where it ends."""
+    chain, found = store.log.chain, store.recovered
+    problems = [f"{directory / where}: {what}; what is there is shown" for where, what in chain.problems]
+    if found is not None and found.behind:
+        path = chain.path(chain.base_of(found.end))
+        problems.append(
+            f"{path}: no whole record at offset {found.end}, but there are some behind it, up to {found.behind}: the "
+            f"rest of this file is not shown, the files behind it are. `tandemq store verify {directory}` lists every "
+            "damage; bring the file back from a replica or a backup before a broker opens the store, which would end "
+            f"its log there and keep the rest under {directory / layout.CUT}"
+        )
+    return problems
 
 
 def _of_queue(store: MessageStore, topic: str, queue_id: int, start: int | None) -> Iterator[StoredMessage]:
@@ -163,13 +181,27 @@ def rebuild(
     assert directory is not None
     disk, config = _found(directory)
     with _bar("rebuilding") as step:
-        status = rebuild_store(disk, directory, config, progress=step)
+        rebuilt = rebuild_store(disk, directory, config, progress=step)
+    status = rebuilt.status
     if as_json:
-        print_json({"queues": status.queues, "indexFiles": status.index_files, "endOffset": status.appended})
-    else:
+        print_json(
+            {
+                "queues": status.queues,
+                "indexFiles": status.index_files,
+                "endOffset": status.appended,
+                "unknownTopics": rebuilt.unknown_topics,
+            }
+        )
+        return
+    note(
+        f"{directory}: {status.queues} queues and {status.index_files} index files built from the log up to "
+        f"offset {status.appended}"
+    )
+    if rebuilt.unknown_topics:
+        names = ", ".join(rebuilt.unknown_topics[:10]) + (", …" if len(rebuilt.unknown_topics) > 10 else "")
         note(
-            f"{directory}: {status.queues} queues and {status.index_files} index files built from the log up to "
-            f"offset {status.appended}"
+            f"the log has messages of {len(rebuilt.unknown_topics)} topics that config/topics.json does not name: "
+            f"{names}. If they were deleted, `mqadmin cleanUnusedTopic` drops their queues once the broker runs"
         )
 
 

@@ -193,6 +193,8 @@ class MessageStore:
         self._flusher = Flusher(self.log, disk, self.config, self._clock, self.recovered.durable, post)
         self._flusher.on_idle = self._hand_over_views
         if self._read_only:
+            if self.recovered.behind:
+                self.log.set_end(self.recovered.behind)  # tools show what they can, and say what is missing
             self._flusher.flushed = self.log.appended
             return
         if self._sync_flush and self._flusher.flushed < self.log.appended:

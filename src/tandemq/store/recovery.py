@@ -33,6 +33,7 @@ from tandemq.codec.record import (
     store_timestamp,
 )
 from tandemq.errors import CorruptLog
+from tandemq.model.message import BORN_HOST_V6, STORE_HOST_V6
 from tandemq.store.checkpoint import Checkpoint, ViewsPoint
 from tandemq.store.commit_log import CommitLog
 from tandemq.store.consume_queue import ConsumeQueue
@@ -47,6 +48,9 @@ DISPATCH_SIZE = 1 << 26
 SEARCH_SIZE = 1 << 20
 LAST_RECORDS = 256
 """After kill -9: how many records at the end have their checksum compared all the same."""
+_SCAN_HEAD = Struct(">III16xqi44xI")
+"""size, magic, body CRC, physical offset, sysFlag, body length, if both hosts are IPv4."""
+_V6 = BORN_HOST_V6 | STORE_HOST_V6
 _INT = Struct(">I")
 _SHORT = Struct(">H")
 
@@ -69,6 +73,8 @@ class Recovered:
     same_boot: bool
     saved_to: int = 0
     """Whole records lay behind a damaged one: [end, saved_to) was cut off and kept under cut/. 0 if there were none."""
+    behind: int = 0
+    """Likewise, opened for reading: nothing was cut off, whole records lie up to here."""
     scan_seconds: float = 0.0
     dispatch_seconds: float = 0.0
 
@@ -108,8 +114,10 @@ class Recovery:
         end = self._end(start, same_boot)
         scanned = self.monotonic()
         log.set_end(end)
-        saved_to = 0
-        if self.aborted and not self.read_only:
+        saved_to = behind = 0
+        if self.aborted and self.read_only:
+            behind = self._readable_behind(end)
+        elif self.aborted:
             saved_to = self._save_behind(end)
             log.cut(end, thorough=True)
         trusted = not damaged and index_whole and self._keep_views(start, exact, same_boot)
@@ -124,6 +132,7 @@ class Recovery:
             rebuilt=dispatched_from == log.first_offset < start,
             same_boot=same_boot,
             saved_to=saved_to,
+            behind=behind,
             scan_seconds=scanned - began,
             dispatch_seconds=self.monotonic() - ready,
         )
@@ -226,6 +235,25 @@ class Recovery:
 
     def _save_behind(self, end: int) -> int:
         """What is cut off is mostly torn; whole records in it may matter to somebody. Where the kept part ends."""
+        last = self._last_behind(end)
+        if last > end and self.save is not None and self.truncation is None:
+            self.save(end, last)
+            return last
+        return 0
+
+    def _readable_behind(self, end: int) -> int:
+        """For tools: how far whole records lie behind the damage at `end`; 0 if there are none."""
+        chain = self.log.chain
+        last = self._last_behind(end)
+        if last <= end:
+            return 0
+        base = chain.base_of(end)
+        view = chain.segment(base).view
+        # A broker that has the store open goes on writing: then what was the end is a record by now, and no damage.
+        return 0 if check_record(view, end - base, len(view)) is None else last
+
+    def _last_behind(self, end: int) -> int:
+        """Where the last whole record behind `end` ends; `end` if there is none."""
         chain = self.log.chain
         last = end
         for base in chain.bases_set():
@@ -234,10 +262,7 @@ class Recovery:
             segment = chain.segment(base)
             for start, stop in segment.data_ranges(max(0, end - base), chain.segment_size):
                 last = max(last, last_record_end(segment.view, base, start, stop))
-        if last > end and self.save is not None and self.truncation is None:
-            self.save(end, last)
-            return last
-        return 0
+        return last
 
     # -- 3. views
 
@@ -372,19 +397,22 @@ def scan_segment(view: memoryview, base: int, at: int, crc: bool, last: deque[in
 
     Flat on purpose: this loop is what opening a store after a crash takes its time from.
     """
-    head_of, int_of, short_of, heads = HEAD.unpack_from, _INT.unpack_from, _SHORT.unpack_from, WHOLE_HEADS
+    head_of, head_size, short_of = _SCAN_HEAD.unpack_from, _SCAN_HEAD.size, _SHORT.unpack_from
     size_of_segment = len(view)
     last_at = size_of_segment - FIXED_SIZE_V4
     remember = last.append
     while at <= last_at:
-        size, magic, stored_crc, _, _, _, physical_offset, sys_flag = head_of(view, at)
+        size, magic, stored_crc, physical_offset, sys_flag, body_size = head_of(view, at)
         end = at + size
         if physical_offset != base + at or end > size_of_segment or size < FIXED_SIZE_V4:
             break
-        body_at = at + heads[(sys_flag >> 4) & 3].size
-        if body_at > end:
-            return at
-        topic_at = body_at + int_of(view, body_at - 4)[0]
+        body_at = at + head_size
+        if sys_flag & _V6:
+            body_at = at + WHOLE_HEADS[(sys_flag >> 4) & 3].size
+            if body_at > end:
+                return at
+            body_size = _INT.unpack_from(view, body_at - 4)[0]
+        topic_at = body_at + body_size
         if magic == MAGIC_V1:
             if topic_at >= end:
                 return at
