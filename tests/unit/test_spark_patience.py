@@ -1,5 +1,6 @@
 """What is tried again, and how often: starts of a query, name servers, groups that are restarting."""
 
+import pickle
 from typing import Any
 
 import pytest
@@ -78,6 +79,13 @@ def test_a_busy_name_server_is_asked_again_a_wrong_address_is_not(monkeypatch: p
     with pytest.raises(NoRoute, match="refused"):
         Cluster(options()).topics()
     assert len(asked) == 1
+
+
+def test_tasks_of_one_process_share_what_they_found_out() -> None:
+    """Each task unpickles its reader; asking every member who is in sync again would cost more than the data."""
+    one, other = (pickle.loads(pickle.dumps(BrokerAccess(options(groupId="shared")))) for _ in range(2))
+    assert one._choices is other._choices
+    assert one._choices is not pickle.loads(pickle.dumps(BrokerAccess(options(groupId="else"))))._choices
 
 
 def test_a_group_that_left_the_name_servers_is_waited_for(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -7,7 +7,7 @@ from where it was. Connections live in the worker process and are shared by its 
 
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
-from typing import NamedTuple, TypeVar
+from typing import Any, NamedTuple, TypeVar
 
 import pyarrow as pa
 
@@ -15,6 +15,7 @@ from tandemq.client.bulk import BlockingLink, Credentials, QueueReader
 from tandemq.clock import SystemClock
 from tandemq.codec import bodies, fastjson
 from tandemq.codec.codes import RequestCode, ResponseCode
+from tandemq.codec.command import Command
 from tandemq.codec.record import walk as walk_records
 from tandemq.errors import ClientError, ConfigError, ConnectFailed, NoRoute, RemotingError, ReplyError, TandemError
 from tandemq.model.route import BrokerGroup, TopicRoute
@@ -29,7 +30,7 @@ from tandemq.spark.walk import walk
 
 Answer = TypeVar("Answer")
 
-_JOIN_BYTES = 8 << 20
+_JOIN_BYTES = 16 << 20
 """Pulled chunks are joined to about this size before decoding: one by one costs six times as much."""
 _CHOICE_SECONDS = 5.0
 """How long a choice of slave or master is kept."""
@@ -88,11 +89,7 @@ class Cluster:
         problems: list[RemotingError] = []
         for address in list(self._addresses):
             try:
-                if self._link is None or self._link.address != address:
-                    self._link = BlockingLink(
-                        address, timeout=self._options.request_timeout_ms / 1000, credentials=self.credentials()
-                    )
-                reply = self._link.call(code, fields)
+                reply = self._call(address, code, fields)
             except RemotingError as error:
                 self._link = None
                 problems.append(error)
@@ -107,6 +104,18 @@ class Cluster:
             f"nameserver={self._options.nameserver!r}: none answers: {said}",
             any(not isinstance(problem, ConnectFailed) for problem in problems),
         )
+
+    def _call(self, address: str, code: int, fields: dict[str, str]) -> Command:
+        """One request; over the link that is open already if it still works."""
+        if self._link is not None and self._link.address == address:
+            try:
+                return self._link.call(code, fields)
+            except RemotingError:
+                self._link.close()  # open since the last micro-batch or longer: it says nothing about the server now
+        self._link = BlockingLink(
+            address, timeout=self._options.request_timeout_ms / 1000, credentials=self.credentials()
+        )
+        return self._link.call(code, fields)
 
     def route(self, topic: str) -> TopicRoute | None:
         body = self._ask(RequestCode.GET_ROUTEINFO_BY_TOPIC, {"topic": topic, "acceptStandardJsonOnly": "true"})
@@ -123,6 +132,10 @@ class Cluster:
 
 _readers: dict[tuple[str, str, int, int, int], QueueReader] = {}
 """Open connections of this worker process."""
+_accesses: dict[PullOptions, dict[str, Any]] = {}
+"""What this worker process has found out for each set of options: every task unpickles a new access, and asking all
+members who is in sync costs more than a small micro-batch reads."""
+_ACCESSES_MAX = 64
 
 
 @dataclass(frozen=True, slots=True)
@@ -168,8 +181,14 @@ class BrokerAccess:
         return self._options
 
     def __setstate__(self, options: PullOptions) -> None:
-        self._options = options
-        self._reset()
+        known = _accesses.get(options)
+        if known is None:
+            self._options = options
+            self._reset()
+            if len(_accesses) >= _ACCESSES_MAX:
+                _accesses.clear()
+            known = _accesses[options] = self.__dict__
+        self.__dict__ = known
 
     # -- which queues ------------------------------------------------------------------------------------
 
@@ -276,9 +295,8 @@ class BrokerAccess:
         if not slaves:
             return masters
         end = max((self._log_end(address) for address in masters), default=-1)
-        close = [
-            s for s in slaves if end - self._log_end(s) <= self._options.slave_lag_max_bytes and self._log_end(s) >= 0
-        ]
+        ends = {slave: self._log_end(slave) for slave in slaves}
+        close = [s for s in slaves if ends[s] >= 0 and end - ends[s] <= self._options.slave_lag_max_bytes]
         return close + masters + [s for s in slaves if s not in close]
 
     def _log_end(self, address: str) -> int:

@@ -172,6 +172,12 @@ class Decoder:
                 fields = fields.selected(keep)
         if not (wanted.topics or wanted.excluded_topic or "topic" in self.schema.names):
             return fields, None
+        only = fields.only_topic()
+        if only is not None:
+            name = _text(only)
+            if not self._topic_allowed(name):
+                fields = fields.selected(np.zeros(len(fields), dtype=bool))
+            return fields, pa.repeat(pa.scalar(name, pa.string()), len(fields))
         topics = fields.gather(fields.topic_at, fields.topic_size).dictionary_encode()
         names = [_text(name) for name in topics.dictionary.to_pylist()]
         allowed = np.array([self._topic_allowed(name) for name in names], dtype=bool)
@@ -269,7 +275,11 @@ class Decoder:
             encoded = fields.gather(at, np.where(is_v6, 20, 8)).dictionary_encode()
             hosts = encoded.dictionary.to_pylist()
         else:
-            encoded = pa.array(fields.int64(BORN_HOST_AT if which == "born" else STORE_HOST_AT)).dictionary_encode()
+            numbers = fields.int64(BORN_HOST_AT if which == "born" else STORE_HOST_AT)
+            if len(numbers) and (numbers == numbers[0]).all():
+                host = self._host_text(int(numbers[0]).to_bytes(8, "big", signed=True))
+                return pa.repeat(pa.scalar(host, pa.string()), len(numbers))
+            encoded = pa.array(numbers).dictionary_encode()
             hosts = [host.to_bytes(8, "big", signed=True) for host in encoded.dictionary.to_pylist()]
         return _from_dictionary([self._host_text(host) for host in hosts], encoded.indices)
 

@@ -120,6 +120,19 @@ class Fields:
             sizes = np.where(self._is_v2, self._short(self.topic_at - 2), sizes)
         return sizes
 
+    def only_topic(self) -> bytes | None:
+        """The topic if all records have the same one (nearly always, where queues are read), else None."""
+        if not len(self):
+            return None
+        size = int(self.topic_size[0])
+        if not size or not (self.topic_size == size).all():
+            return None
+        texts = np.ndarray(shape=(len(self.view) - size + 1,), dtype=f"V{size}", buffer=self.view.data, strides=(1,))[
+            self.topic_at
+        ]
+        rows = texts.view(np.uint8).reshape(len(self), size)
+        return rows[0].tobytes() if (rows == rows[0]).all() else None
+
     @cached_property
     def properties_at(self) -> npt.NDArray[np.int64]:
         return self.topic_at + self.topic_size + 2

@@ -142,7 +142,7 @@ class SelectOptions:
     verify_crc: bool = setting("verifyCrc", False, "Check the CRC-32 of every body (about 1 µs per message).")
     rows_per_batch: int = setting(
         "rowsPerBatch",
-        10_000,
+        20_000,
         "Rows of one Arrow batch at most; fewer when bodies are large.",
         minimum=1,
         maximum=1_000_000,

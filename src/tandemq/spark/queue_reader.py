@@ -138,6 +138,8 @@ class QueueStreamReader(_QueueReading, DataSourceStreamReader, SupportsTriggerAv
         self._target: Offsets | None = None
         self._last_batch_at: float | None = None
         self._committed: dict[str, Any] | None = None
+        self._ranges: Ranges | None = None
+        """What the queues held at the last latestOffset: Spark asks for reports and partitions right after it."""
 
     def initialOffset(self) -> dict[str, Any]:
         # Spark calls this twice for batch 0: the second answer must be the first one's.
@@ -161,7 +163,7 @@ class QueueStreamReader(_QueueReading, DataSourceStreamReader, SupportsTriggerAv
         given = offsets.from_json(start)
         if not initial:
             self._commit_group(start, given)
-        ranges = self.access.ranges()
+        ranges = self._ranges = self.access.ranges()
         starts, begin = dict(given), dict(given) if initial else {}
         for queue, bounds in ranges.items():
             if queue not in starts:  # a queue that appeared later is read from its beginning
@@ -216,7 +218,8 @@ class QueueStreamReader(_QueueReading, DataSourceStreamReader, SupportsTriggerAv
         self._target = {queue: bounds.next for queue, bounds in self.access.ranges().items()}
 
     def reportLatestOffset(self) -> dict[str, Any] | None:
-        return offsets.to_json({queue: bounds.next for queue, bounds in self.access.ranges().items()})
+        ranges = self.access.ranges() if self._ranges is None else self._ranges
+        return offsets.to_json({queue: bounds.next for queue, bounds in ranges.items()})
 
     def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> Sequence[InputPartition]:
         begin = offsets.from_json(end, "from")
@@ -227,9 +230,9 @@ class QueueStreamReader(_QueueReading, DataSourceStreamReader, SupportsTriggerAv
         slices = offsets.slices_of(starts, stops)
         if not slices:
             return []
-        return self._partitions(
-            {s.queue: s.start for s in slices}, {s.queue: s.stop for s in slices}, self.access.ranges()
-        )
+        # Without a latestOffset before it: a batch that is replayed after a restart.
+        ranges = self.access.ranges() if self._ranges is None else self._ranges
+        return self._partitions({s.queue: s.start for s in slices}, {s.queue: s.stop for s in slices}, ranges)
 
     def _commit_group(self, start: dict[str, Any], done: Offsets) -> None:
         """`start` is the end of the last completed batch; Spark's own commit() lags and misses the last one."""
