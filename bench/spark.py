@@ -5,6 +5,7 @@ Everything is warm: files are in the page cache, JIT and Python workers have run
 """
 
 import contextlib
+import json
 import os
 import shutil
 import statistics
@@ -13,20 +14,32 @@ import sys
 import tempfile
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
+from zlib import crc32
 
 import numpy as np
 
 from bench.frame import Benchmark, Figure, Run, Unavailable
-from tandemq.codec.record import encode_record, parse_record, walk
+from tandemq.codec.record import (
+    CRC_AT,
+    CRC_MASK,
+    PHYSICAL_OFFSET_AT,
+    QUEUE_OFFSET_AT,
+    encode_record,
+    parse_record,
+    walk,
+)
 from tandemq.model.message import encode_properties
 from tandemq.spark.columns import DEFAULT_COLUMNS, default_arrow_schema
 from tandemq.spark.decoder import Decoder
+from tandemq.spark.fields import BODY_AT
 from tandemq.spark.jobs.archive import ArchivePlan, archive
+from tandemq.spark.options import FileOptions, parse
 from tandemq.spark.session import session_builder
+from tandemq.spark.streams import started
 from tandemq.spark.walk import walk as walk_vectorised
 
 BODY = 600
@@ -39,47 +52,79 @@ HOST = bytes([10, 0, 0, 1]) + (10911).to_bytes(4, "big")
 # -- data -----------------------------------------------------------------------------------------
 
 
-def block(count: int) -> tuple[bytes, np.ndarray[Any, Any]]:
-    """`count` records of one topic and where they begin; offsets inside count from 0."""
-    rng = np.random.default_rng(1)
-    pool = rng.integers(32, 127, 1 << 20, dtype=np.uint8).tobytes()
-    parts, starts, size = [], [], 0
-    for n in range(count):
-        at = int(rng.integers(0, len(pool) - BODY))
-        properties = {
-            "KEYS": f"order-{n}", "TAGS": f"tag{n % 5}", "UNIQ_KEY": f"{n:032X}", "WAIT": "true",
-            "CLUSTER": "DefaultCluster", "region": f"r{n % 9}",
-        }  # fmt: skip
-        record = encode_record(
-            topic="bench", queue_id=n % 4, queue_offset=n // 4, physical_offset=size,
-            born_timestamp=1_700_000_000_000 + n, born_host=HOST, store_timestamp=1_700_000_000_001 + n,
-            store_host=HOST, body=pool[at : at + BODY], properties=encode_properties(properties),
-        )  # fmt: skip
-        parts.append(record)
-        starts.append(size)
-        size += len(record)
-    return b"".join(parts), np.array(starts)
+class Block:
+    """`count` records of one topic, and where the parts lie that differ from block to block.
+
+    Bodies are random capitals and no two are equal: nothing that a file format could fold together, on any side.
+    """
+
+    def __init__(self, count: int) -> None:
+        self._rng = np.random.default_rng(1)
+        parts, starts, size = [], [], 0
+        for n in range(count):
+            properties = {
+                "KEYS": f"order-{n:010d}", "TAGS": f"tag{n % 5}", "UNIQ_KEY": f"{n:032X}", "WAIT": "true",
+                "CLUSTER": "DefaultCluster", "region": f"r{n % 9 * 97}",
+            }  # fmt: skip
+            record = encode_record(
+                topic="bench", queue_id=n % 4, queue_offset=n // 4, physical_offset=size,
+                born_timestamp=1_700_000_000_000 + n, born_host=HOST, store_timestamp=1_700_000_000_001 + n,
+                store_host=HOST, body=self._body(), properties=encode_properties(properties),
+            )  # fmt: skip
+            parts.append(record)
+            starts.append(size)
+            size += len(record)
+        self.data = b"".join(parts)
+        self.starts = np.array(starts)
+        self._keys_at = self.starts + [part.index(b"order-") + 6 for part in parts]
+        self._ids_at = self.starts + [part.index(b"UNIQ_KEY") + 9 + 24 for part in parts]
+
+    def _body(self) -> bytes:
+        return self._rng.integers(65, 91, BODY, dtype=np.uint8).tobytes()
+
+    def placed(self, offset: int, first: int) -> "np.ndarray[Any, Any]":
+        """A copy that begins at this physical offset, with its own bodies, as messages `first`, `first` + 1, ..."""
+        copy = np.frombuffer(bytearray(self.data), dtype=np.uint8)
+        count = len(self.starts)
+        numbers = first + np.arange(count)
+        self._put(copy, self.starts + PHYSICAL_OFFSET_AT, _big_endian(offset + self.starts))
+        self._put(copy, self.starts + QUEUE_OFFSET_AT, _big_endian(numbers // 4))
+        self._put(copy, self._keys_at, _digits(f"{n:010d}" for n in numbers.tolist()))
+        self._put(copy, self._ids_at, _digits(f"{n:08X}" for n in numbers.tolist()))
+        bodies = self._rng.integers(65, 91, (count, BODY), dtype=np.uint8)
+        for start, body in zip(self.starts.tolist(), bodies, strict=True):
+            copy[start + BODY_AT : start + BODY_AT + BODY] = body
+        checks = np.array([crc32(body) & CRC_MASK for body in bodies])
+        self._put(copy, self.starts + CRC_AT, _big_endian(checks)[:, 4:])
+        return copy
+
+    def _put(self, copy: "np.ndarray[Any, Any]", at: "np.ndarray[Any, Any]", values: "np.ndarray[Any, Any]") -> None:
+        for byte in range(values.shape[1]):
+            copy[at + byte] = values[:, byte]
+
+
+def _big_endian(numbers: "np.ndarray[Any, Any]") -> "np.ndarray[Any, Any]":
+    return numbers.astype(">i8").view(np.uint8).reshape(-1, 8)
+
+
+def _digits(texts: Iterable[str]) -> "np.ndarray[Any, Any]":
+    listed = list(texts)
+    return np.frombuffer("".join(listed).encode(), dtype=np.uint8).reshape(len(listed), -1)
 
 
 def write_store(root: Path, messages: int) -> int:
-    """A store of about so many messages, made of one block with its offsets rewritten; how many there are."""
-    per_block = min(20_000, messages)
-    data, starts = block(per_block)
+    """A store of about so many messages; how many there are."""
+    made = Block(min(20_000, messages))
+    per_block, size = len(made.starts), len(made.data)
     folder = root / "commitlog"
     folder.mkdir(parents=True)
     written = offset = 0
     while written < messages:
         with open(folder / f"{offset:020d}", "wb") as file:
             left = SEGMENT
-            while written < messages and left > len(data) + 8:
-                copy = np.frombuffer(bytearray(data), dtype=np.uint8)
-                places = (offset + SEGMENT - left + starts).astype(">i8").view(np.uint8).reshape(-1, 8)
-                queue = ((written + np.arange(per_block)) // 4).astype(">i8").view(np.uint8).reshape(-1, 8)
-                for byte in range(8):
-                    copy[starts + 28 + byte] = places[:, byte]
-                    copy[starts + 20 + byte] = queue[:, byte]
-                file.write(copy)
-                left -= len(data)
+            while written < messages and left > size + 8:
+                file.write(made.placed(offset + SEGMENT - left, written))
+                left -= size
                 written += per_block
             if written < messages:  # the last segment ends in zeros, as a broker's does
                 file.write(left.to_bytes(4, "big") + bytes.fromhex("CBD43194"))
@@ -103,10 +148,12 @@ class Shared:
 
 
 @contextlib.contextmanager
-def session(run: Run) -> Iterator[Any]:
+def session(run: Run, settings: Mapping[str, str] | None = None) -> Iterator[Any]:
     work = Path(tempfile.mkdtemp(prefix="tqb-"))
     builder = session_builder("bench", master="local[2]", work_directory=work).config("spark.ui.enabled", "false")
     builder = builder.config("spark.ui.showConsoleProgress", "false")
+    for key, value in (settings or {}).items():
+        builder = builder.config(key, value)
     spark = builder.config("spark.driver.memory", "4g").getOrCreate()
     spark.sparkContext.setLogLevel("OFF")
     try:
@@ -144,19 +191,20 @@ def timed(messages: int, action: Any) -> dict[str, float]:
 
 @contextlib.contextmanager
 def decode_data(run: Run) -> Iterator[bytes]:
-    yield block(run.count(60_000, 2000))[0]
+    yield Block(run.count(60_000, 2000)).data
 
 
 def decode_ours(run: Run) -> dict[str, float]:
     """All default columns, walk included, on one core's CPU time."""
     data = run.shared
     decoder = Decoder(default_arrow_schema(DEFAULT_COLUMNS))
+    rows_max = parse(FileOptions, {"path": "-"}).rows_per_batch
     best = 0.0
     for _ in range(5):
         begin, rows = time.process_time(), 0
         positions = walk_vectorised(data, 0, len(data), len(data), base=0).positions
-        for start in range(0, len(positions), 10_000):
-            for batch in decoder.decode(data, positions[start : start + 10_000], 0):
+        for start in range(0, len(positions), rows_max):
+            for batch in decoder.decode(data, positions[start : start + rows_max], 0):
                 rows += batch.num_rows
         best = max(best, rows / (time.process_time() - begin))
     return {"rate": best}
@@ -223,27 +271,51 @@ def archive_spark(run: Run) -> dict[str, float]:
 
 
 @contextlib.contextmanager
-def live_pair(run: Run) -> Iterator[tuple[Any, str, Path, int]]:
-    """An async master and its slave as processes of their own, a topic with messages, and rows to write."""
-    directory = run.directory / "pair"
+def pair(directory: Path, topics: Mapping[str, int]) -> Iterator[str]:
+    """An async master and its slave as processes of their own, with these topics and queues; the name servers."""
     tandemq = str(Path(sys.executable).parent / "tandemq")
     up = [tandemq, "up", "--dir", str(directory), "--async", "--detach", "--json"]
-    started = subprocess.run(up, capture_output=True, text=True)
-    if started.returncode:
-        raise Unavailable(f"tandemq up: {started.stderr.strip()[-300:]}")
-    nameserver = os.environ.get("NAMESRV_ADDR", "127.0.0.1:9876")
+    done = subprocess.run(up, capture_output=True, text=True)
+    if done.returncode:
+        raise Unavailable(f"tandemq up: {done.stderr.strip()[-300:]}")
     try:
-        with session(run) as spark:
-            rows = run.directory / "sink.parquet"
-            count = run.count(400_000, 5000)
-            columns = f"rpad(cast(id as string), {BODY}, 'x') as body", "concat('k', id) as keys", "'t' as tags"
-            spark.range(0, count, 1, 2).selectExpr(*columns).write.parquet(str(rows))
-            for topic in ("bench", "sink"):
-                subprocess.run([tandemq, "topic", "create", topic, "-q", "4", "-n", nameserver], check=True)
-            write(spark, rows, nameserver, "bench")
-            yield spark, nameserver, rows, count
+        nameserver: str = json.loads(done.stdout)["namesrv"]
+        for topic, queues in topics.items():
+            subprocess.run([tandemq, "topic", "create", topic, "-q", str(queues), "-n", nameserver], check=True)
+        yield nameserver
     finally:
         subprocess.run([tandemq, "down", "--dir", str(directory)], capture_output=True)
+
+
+@contextlib.contextmanager
+def live_pair(run: Run) -> Iterator[tuple[Any, str, Path, int]]:
+    """A pair with a topic full of messages, and the same rows as a file to write from."""
+    with pair(run.directory / "pair", {"bench": 4, "sink": 4}) as nameserver, session(run) as spark:
+        rows = run.directory / "sink.parquet"
+        count = sink_rows(spark, run, rows)
+        write(spark, rows, nameserver, "bench")
+        await_slave(spark, nameserver, "bench", count)
+        yield spark, nameserver, rows, count
+
+
+def sink_rows(spark: Any, run: Run, rows: Path) -> int:
+    """A Parquet file of messages to send, in two partitions; how many there are."""
+    store = run.directory / "sink-store"
+    count = write_store(store, run.count(400_000, 5000))
+    df = spark.read.format(FORMAT).schema("body BINARY, keys STRING, tags STRING").load(str(store))
+    df.repartition(2).write.parquet(str(rows))
+    shutil.rmtree(store)
+    return count
+
+
+def await_slave(spark: Any, nameserver: str, topic: str, count: int) -> None:
+    """Until a slave has all: what is measured afterwards is read from it alone."""
+    reader = spark.read.format("rocketmq").schema("queue_offset BIGINT").option("nameserver", nameserver)
+    reader = reader.option("subscribe", topic).option("slaveMaxLagBytes", "0")
+    deadline = time.monotonic() + 120
+    while (found := reader.load().count()) < count:
+        if time.monotonic() > deadline:
+            raise Unavailable(f"the slave has {found} of {count} messages after two minutes")
 
 
 def write(spark: Any, rows: Path, nameserver: str, topic: str) -> None:
@@ -275,27 +347,22 @@ def growing_store(run: Run) -> Iterator[tuple[Any, Path]]:
         write_store(store, 20_000)
         segment = store / "commitlog" / f"{0:020d}"
         stopped = threading.Event()
-        data, starts = block(200)
-        end = int.from_bytes(b"", "big")
+        made, number = Block(200), 20_000
         with open(segment, "rb") as file:
             content = file.read(64 << 20)
-        for position, size, magic in walk(content, 0, len(content)):
-            if magic != 0xCBD43194:
-                end = position + size
+        end = max(position + size for position, size, _ in walk(content, 0, len(content)))
 
         def append() -> None:
-            nonlocal end
+            nonlocal end, number
             while not stopped.wait(0.02):
-                copy = np.frombuffer(bytearray(data), dtype=np.uint8)
-                places = (end + starts).astype(">i8").view(np.uint8).reshape(-1, 8)
-                for byte in range(8):
-                    copy[starts + 28 + byte] = places[:, byte]
+                added = made.placed(end, number)
                 with open(segment, "r+b") as file:
                     file.seek(end + 4)
-                    file.write(copy[4:])
+                    file.write(added[4:])
                     file.seek(end)
-                    file.write(copy[:4])
-                end += len(data)
+                    file.write(added[:4])
+                end += len(added)
+                number += 200
 
         thread = threading.Thread(target=append, daemon=True)
         thread.start()
@@ -307,25 +374,74 @@ def growing_store(run: Run) -> Iterator[tuple[Any, Path]]:
 
 
 def floor_ours(run: Run) -> dict[str, float]:
-    """Median trigger time of 40 micro-batches, source to a sink that drops the rows."""
     spark, store = run.shared
     reader = spark.readStream.format(FORMAT).schema("body BINARY").option("minPartitions", "2")
     df = reader.option("maxBytesPerPartition", "65536").load(str(store))
-    checkpoint = run.directory / f"floor-{run.round}"
-    query = (
-        df.writeStream.format("noop")
-        .option("checkpointLocation", str(checkpoint))
-        .trigger(processingTime="0 seconds")
-        .start()
-    )
+    return {"milliseconds": floor(df, run.directory / f"floor-{run.round}", 50)}
+
+
+def floor(df: Any, checkpoint: Path, batches: int) -> float:
+    """Median milliseconds of a trigger with rows, to a sink that drops them; the first ten are warm-up."""
+    writer = df.writeStream.format("noop").option("checkpointLocation", str(checkpoint))
+    query = started(writer.trigger(processingTime="0 seconds"))
     seen: dict[int, float] = {}
-    while len(seen) < 50:
+    while len(seen) < batches:
         for progress in query.recentProgress:
             if progress["numInputRows"]:
                 seen[progress["batchId"]] = progress["durationMs"]["triggerExecution"]
         query.awaitTermination(0.5)
     query.stop()
-    return {"milliseconds": statistics.median(list(seen.values())[10:])}
+    return statistics.median(list(seen.values())[10:])
+
+
+# -- memory of a worker -------------------------------------------------------------------------------------
+
+
+@contextlib.contextmanager
+def long_log(run: Run) -> Iterator[tuple[Any, Path]]:
+    """A log of 4 GiB."""
+    with session(run) as spark:
+        write_store(run.directory / "long", run.count(5_000_000, 20_000))
+        yield spark, run.directory / "long"
+
+
+def worker_memory(partition: int) -> Callable[[Run], dict[str, float]]:
+    """Most memory a Python worker had while all columns were read in partitions of this size."""
+
+    def measure(run: Run) -> dict[str, float]:
+        spark, store = run.shared
+        df = spark.read.format(FORMAT).option("maxBytesPerPartition", str(partition)).load(str(store))
+        noop(df.limit(1))
+        for pid in workers():
+            with contextlib.suppress(OSError):
+                Path(f"/proc/{pid}/clear_refs").write_text("5")  # the mark starts again from here
+        noop(df)
+        return {"memory": max((peak_memory(pid) for pid in workers()), default=0.0)}
+
+    return measure
+
+
+def workers() -> list[int]:
+    """Processes below this one that run pyspark's daemon: the daemon and its workers."""
+    found, parents = [], {os.getpid()}
+    entries = sorted(int(entry.name) for entry in Path("/proc").iterdir() if entry.name.isdigit())
+    for pid in entries:
+        with contextlib.suppress(OSError):
+            parent = int(Path(f"/proc/{pid}/stat").read_text().rsplit(")", 1)[1].split()[1])
+            if parent in parents:
+                parents.add(pid)
+                if b"pyspark.daemon" in Path(f"/proc/{pid}/cmdline").read_bytes():
+                    found.append(pid)
+    return found
+
+
+def peak_memory(pid: int) -> float:
+    """MiB: the high-water mark of a process."""
+    with contextlib.suppress(OSError):
+        for line in Path(f"/proc/{pid}/status").read_text().splitlines():
+            if line.startswith("VmHWM"):
+                return int(line.split()[1]) / 1024
+    return 0.0
 
 
 RATE = "messages/s"
@@ -376,5 +492,13 @@ BENCHMARKS = {
         {"ours": floor_ours},
         setup=growing_store,
         rounds=3,
+    ),
+    "memory": Benchmark(
+        "Python workers that read a log of 4 GiB in partitions of 1 GiB",
+        {"memory": Figure("MiB", "less", goal=512, goal_ratio=1.25)},
+        {"ours": worker_memory(1 << 30), "partitions of 64 MiB": worker_memory(64 << 20)},
+        setup=long_log,
+        rounds=2,
+        notes="bounded by the batch, not by the partition",
     ),
 }

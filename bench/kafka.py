@@ -1,0 +1,210 @@
+"""The pipeline against Kafka's own Spark connector: one Spark session, the same rows, the sides in turn.
+
+A million messages with 16-byte keys and 600-byte bodies, two partitions each. Both sides deliver the same seven columns
+(key, body, topic, partition, offset, timestamp, a flag); `all columns` is ours with everything a record has. Kafka's
+micro-batches run with Spark's own settings, ours with those of `session_builder`: what each gives out of the box.
+"""
+
+import contextlib
+import shutil
+import threading
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from tests.peers.tools import Missing
+
+from bench.frame import Benchmark, Figure, Run, Unavailable
+from bench.kafka_broker import BROKER_VERSION, CONNECTOR_VERSION, Kafka, connector_jars, kafka
+from bench.spark import (
+    BODY,
+    FORMAT,
+    RATE,
+    await_slave,
+    floor,
+    noop,
+    pair,
+    session,
+    timed,
+    write_store,
+)
+from tandemq.client.bulk import BatchSender
+from tandemq.codec.record import encode_batch
+from tandemq.spark.broker_access import Cluster
+from tandemq.spark.jobs.archive import ArchivePlan, archive
+from tandemq.spark.options import PullOptions, parse
+
+MESSAGES = 1_000_000
+SENT = 300_000
+OURS = "keys STRING, body BINARY, topic STRING, queue_id INT, queue_offset BIGINT, store_timestamp TIMESTAMP, flag INT"
+THEIRS = ("key", "value", "topic", "partition", "offset", "timestamp", "timestampType")
+TRICKLE = 20
+"""Messages a second while the floor is measured."""
+BATCHES = 30
+SPARKS_OWN = {
+    "spark.sql.streaming.checkpoint.fileChecksum.enabled": "true",
+    "spark.sql.streaming.checkpointFileManagerClass": None,
+}
+
+
+@dataclass
+class Field:
+    """What all rounds share."""
+
+    spark: Any
+    root: Path
+    store: Path
+    rows: Path
+    messages: int
+    sent: int
+    nameserver: str
+    kafka: Kafka | None
+    missing: str
+
+
+@contextlib.contextmanager
+def field(run: Run) -> Iterator[Field]:
+    """A log with its rows on a live pair and in Kafka, and a file of rows to send."""
+    root = run.directory
+    with contextlib.ExitStack() as stack:
+        broker, jars, missing = None, "", ""
+        try:
+            jars = connector_jars()
+            broker = stack.enter_context(kafka(root / "kafka"))
+            for topic in ("bench", "sink", "trickle"):
+                broker.create_topic(topic, 2)
+        except Missing as reason:
+            missing = str(reason)
+        nameserver = stack.enter_context(pair(root / "pair", {"bench": 2, "sink": 2, "trickle": 2}))
+        spark = stack.enter_context(session(run, {"spark.jars": jars} if jars else {}))
+        store, rows = root / "store", root / "rows.parquet"
+        messages = write_store(store, run.count(MESSAGES, 20_000))
+        all_rows = spark.read.format(FORMAT).schema("keys STRING, body BINARY").load(str(store))
+        all_rows.write.format("rocketmq").option("nameserver", nameserver).option("topic", "bench").mode(
+            "append"
+        ).save()
+        sent = run.count(SENT, 5000)
+        all_rows.limit(sent).repartition(2).write.parquet(str(rows))
+        if broker is not None:
+            send_kafka(all_rows, broker, "bench")
+        await_slave(spark, nameserver, "bench", messages)
+        noop(spark.read.format(FORMAT).load(str(store)))  # JIT and workers are warm before the first round
+        if broker is not None:
+            noop(of_kafka(spark.read, broker, "bench").load())
+        yield Field(spark, root, store, rows, messages, sent, nameserver, broker, missing)
+
+
+def send_kafka(df: Any, broker: Kafka, topic: str) -> None:
+    writer = df.selectExpr("keys as key", "body as value").write.format("kafka")
+    writer.option("kafka.bootstrap.servers", broker.bootstrap).option("topic", topic).save()
+
+
+def of_kafka(reader: Any, broker: Kafka, topic: str) -> Any:
+    return reader.format("kafka").option("kafka.bootstrap.servers", broker.bootstrap).option("subscribe", topic)
+
+
+def ours(run: Run) -> dict[str, float]:
+    f: Field = run.shared
+    files = f.spark.read.format(FORMAT)
+    live = f.spark.read.format("rocketmq").schema(OURS).option("nameserver", f.nameserver).option("subscribe", "bench")
+    written = f.spark.read.parquet(str(f.rows)).write.format("rocketmq").option("nameserver", f.nameserver)
+    lake = f.root / f"lake-{run.round}"
+    plan = ArchivePlan(str(lake / "lake"), str(lake / "checkpoint"), FORMAT, {"path": str(f.store)})
+    found = {
+        "batch": timed(f.messages, lambda: noop(files.schema(OURS).load(str(f.store))))["rate"],
+        "all columns": timed(f.messages, lambda: noop(f.spark.read.format(FORMAT).load(str(f.store))))["rate"],
+        "pull": timed(f.messages, lambda: noop(live.load()))["rate"],
+        "sink": timed(f.sent, lambda: written.option("topic", "sink").mode("append").save())["rate"],
+        "archive": timed(f.messages, lambda: archive(f.spark, plan))["rate"],
+    }
+    shutil.rmtree(lake)
+    with trickle(f.nameserver):
+        stream = f.spark.readStream.format("rocketmq").schema(OURS).option("nameserver", f.nameserver)
+        stream = stream.option("subscribe", "trickle").option("minRecordsPerPartition", "0").load()
+        found["floor"] = floor(stream, f.root / f"floor-ours-{run.round}", BATCHES + 10)
+    return found
+
+
+def theirs(run: Run) -> dict[str, float]:
+    f: Field = run.shared
+    broker = f.kafka
+    if broker is None:
+        raise Unavailable(f.missing)
+
+    def rows() -> Any:
+        return of_kafka(f.spark.read, broker, "bench").load().select(*THEIRS)
+
+    target = f.root / f"kafka-parquet-{run.round}"
+    read = timed(f.messages, lambda: noop(rows()))["rate"]
+    found = {
+        "batch": read,
+        "all columns": read,
+        "pull": read,
+        "sink": timed(f.sent, lambda: send_kafka(f.spark.read.parquet(str(f.rows)), broker, "sink"))["rate"],
+        "archive": timed(f.messages, lambda: rows().write.parquet(str(target)))["rate"],
+    }
+    shutil.rmtree(target)
+    with broker.trickle("trickle", TRICKLE), sparks_own_settings(f.spark):
+        stream = of_kafka(f.spark.readStream, broker, "trickle").load().select(*THEIRS)
+        found["floor"] = floor(stream, f.root / f"floor-kafka-{run.round}", BATCHES + 10)
+    return found
+
+
+@contextlib.contextmanager
+def sparks_own_settings(spark: Any) -> Iterator[None]:
+    """Micro-batches as Spark makes them without our session's settings."""
+    ours = {key: spark.conf.get(key) for key in SPARKS_OWN}
+    for key, value in SPARKS_OWN.items():
+        spark.conf.unset(key) if value is None else spark.conf.set(key, value)
+    try:
+        yield
+    finally:
+        for key, value in ours.items():
+            spark.conf.set(key, value)
+
+
+@contextlib.contextmanager
+def trickle(nameserver: str) -> Iterator[None]:
+    """A thread that sends messages at a steady rate, to both queues in turn."""
+    route = Cluster(parse(PullOptions, {"nameserver": nameserver, "subscribe": "trickle"})).route("trickle")
+    assert route is not None
+    master = route.groups[0].master
+    assert master is not None
+    stopped = threading.Event()
+
+    def feed() -> None:
+        batch = encode_batch([(0, bytes(BODY), b"")])
+        with BatchSender(master, depth=1) as sender:
+            number = 0
+            while not stopped.wait(1 / TRICKLE):
+                sender.send("trickle", number % 2, batch)
+                number += 1
+            sender.flush()
+
+    thread = threading.Thread(target=feed, daemon=True)
+    thread.start()
+    try:
+        yield
+    finally:
+        stopped.set()
+        thread.join()
+
+
+BENCHMARKS = {
+    "connector": Benchmark(
+        "Spark with our sources and sink, and with Kafka's connector, on the same rows",
+        {
+            "batch": Figure(RATE, goal_ratio=1.5, what="a log of ours as files; Kafka's batch read"),
+            "all columns": Figure(RATE, what="the same with all eighteen columns of ours"),
+            "pull": Figure(RATE, goal_ratio=1.0, what="from a live slave; Kafka's batch read"),
+            "sink": Figure(RATE, goal_ratio=1.0, what="rows of a Parquet file to a topic"),
+            "archive": Figure(RATE, goal_ratio=2.0, what="to Parquet: our archive job; Kafka to Spark's writer"),
+            "floor": Figure("ms", "less", goal_ratio=0.7, what="a micro-batch of two partitions, median"),
+        },
+        {"ours": ours, f"kafka {BROKER_VERSION}, connector {CONNECTOR_VERSION}": theirs},
+        setup=field,
+        rounds=3,
+        notes="one Kafka node without replicas; ours is an async pair",
+    ),
+}
