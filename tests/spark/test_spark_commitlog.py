@@ -98,6 +98,15 @@ def test_filtering_one_dataframe_never_changes_another(spark: Any, golden_533: P
     assert {row[0] for row in union.select("queue_id").distinct().collect()} == {0, 1}
 
 
+def test_a_limit_kills_workers_and_changes_no_answer(spark: Any, golden_533: Path) -> None:
+    """A LIMIT leaves workers in mid-write; the next query of the session gets all rows, from new ones if need be."""
+    df = load(spark, golden_533 / "slave-clean", subscribe="plain", rowsPerBatch="5")
+    total = len({row[0] for row in load(spark, golden_533 / "slave-clean", subscribe="plain").select("keys").collect()})
+    for _ in range(3):
+        assert len(df.limit(3).collect()) == 3
+        assert len({row[0] for row in df.select("keys").collect()}) == total
+
+
 def damage(path: Path, tmp_path: Path) -> tuple[Path, int]:
     """A copy of a store with one record's size destroyed."""
     copy = tmp_path / "damaged"

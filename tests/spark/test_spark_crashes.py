@@ -58,7 +58,7 @@ def batches_done(checkpoints: Path, query: str) -> int:
     return sum(1 for _ in (checkpoints / query / "offsets").glob("[0-9]*"))
 
 
-@pytest.mark.timeout(1800)
+@pytest.mark.timeout(900 + 180 * ROUNDS)
 def test_kills_lose_and_repeat_nothing(cluster: Any, tmp_path: Path) -> None:
     """SIGKILL to the whole process group at a random moment of progress, again and again; then compared."""
     seed = int(os.environ.get("TANDEMQ_SEED", random.SystemRandom().randrange(10**6)))
@@ -92,6 +92,7 @@ def test_kills_lose_and_repeat_nothing(cluster: Any, tmp_path: Path) -> None:
             os.killpg(driver.pid, signal.SIGKILL)
         driver.wait()
         kills += 1
+        print(f"kill {kills} of {ROUNDS}, {batches_done(checkpoints, watched)} batches of the {watched} begun")
         if ended:
             break
     # On a very busy machine Spark gives up on workers that start too slowly: one more crash, so one more life.

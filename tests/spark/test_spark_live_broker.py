@@ -1,5 +1,6 @@
 """Access, sender and task writer against a live broker of ours; no JVM, so these run in milliseconds."""
 
+import threading
 from pathlib import Path
 from typing import Any
 
@@ -7,12 +8,14 @@ import pyarrow as pa
 import pytest
 
 from tandemq.errors import ConfigError, NoRoute, ReplyError
+from tandemq.spark import broker_access
 from tandemq.spark.broker_access import BrokerAccess
 from tandemq.spark.columns import default_arrow_schema
 from tandemq.spark.decoder import Decoder
 from tandemq.spark.encoder import checked_columns
-from tandemq.spark.offsets import Range, slices_of
+from tandemq.spark.offsets import Range, Slice, slices_of
 from tandemq.spark.options import PullOptions, SinkOptions, parse
+from tandemq.spark.prefetch import prefetched
 from tandemq.spark.sender import Sender
 from tandemq.spark.writer import TaskWriter
 
@@ -173,6 +176,25 @@ def test_a_read_goes_on_after_the_broker_was_away(cluster: Any, tmp_path: Path) 
     assert len(read(cluster)) == 50
     cluster.restart(broker)
     assert len(read(cluster)) == 50
+
+
+def test_a_read_that_a_limit_left_leaves_nothing_behind(cluster: Any) -> None:
+    """Spark closes the reader in mid-queue, with pulls under way: the thread ends, their answers reach nobody."""
+    broker = cluster.add_broker()
+    cluster.create_topic(broker, "t", 1)
+    write(sink(cluster), numbered(3000))
+    given = {"nameserver": cluster.nameserver, "subscribe": "t", "pullSize": "50", "groupId": "GID_limit"}
+    access = BrokerAccess(parse(PullOptions, given))
+    (queue, bounds) = next(iter(access.ranges().items()))
+    threads = threading.active_count()
+    for _ in range(3):
+        batches = prefetched(access.read(Slice(queue, *bounds), Decoder(ROWS), 100, False))
+        assert next(batches).num_rows == 100
+        batches.close()  # type: ignore[attr-defined]
+        assert threading.active_count() == threads
+        assert not [key for key in broker_access._readers if key[0] == broker.address and key[1] == "GID_limit"]
+    rows = [row for b in access.read(Slice(queue, *bounds), Decoder(ROWS), 100, False) for row in b.to_pylist()]
+    assert [int(row["body"][1:]) for row in rows] == list(range(3000))
 
 
 def test_a_refusal_that_will_not_change_is_raised_at_once(cluster: Any) -> None:

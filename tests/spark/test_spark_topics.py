@@ -74,6 +74,9 @@ def test_batch_write_and_read(spark: Any, cluster: Any) -> None:
         ).save()
     with pytest.raises(PySparkException, match="column 'colour' can't be written"):
         save(numbers(spark, 1).selectExpr("body", "'red' as colour"), cluster, "t")
+    save(numbers(spark, 10), cluster, "t")
+    assert df.count() == 3000, "a DataFrame is a snapshot of its first action"
+    assert source(spark, cluster, "t").count() == 3010
 
 
 def failing_once(batches: Iterator[Any]) -> Iterator[Any]:
