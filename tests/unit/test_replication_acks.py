@@ -156,6 +156,17 @@ def test_the_end_of_a_reign_fails_everybody_and_forgets_the_acks() -> None:
     assert told == [("m", PutStatus.SERVICE_NOT_AVAILABLE), ("n", GONE)]
 
 
+def test_a_new_reign_on_a_log_that_was_cut_is_flushed_no_further_than_it_goes() -> None:
+    queue, told = queue_with(), Told()
+    queue.flushed(1000)
+    queue.add(900, AckLevel(1, True), True, 5.0, told.waiter("before"))
+    queue.restart(500, "no slave is in sync yet")
+    queue.add(600, AckLevel(1, True), True, 5.0, told.waiter("after"))
+    assert told == [("before", OK)]
+    queue.flushed(600)
+    assert told == [("before", OK), ("after", OK)]
+
+
 @pytest.mark.parametrize(
     ("text", "level"),
     [

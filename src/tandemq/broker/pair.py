@@ -289,6 +289,7 @@ class Pair:
     # --- what the node tells ----------------------------------------------------------------------------------------
 
     def _opened(self) -> None:
+        self._broker.writer.forget_flushes()
         if self._starting:
             self._broker.writer.refusal = None  # the broker starts its services itself when it is up
         else:

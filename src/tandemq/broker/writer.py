@@ -196,6 +196,10 @@ class MessageWriter:
         self._hurry()
         self._arm_timer()
 
+    def forget_flushes(self) -> None:
+        """The log may have been cut since the last write: what was asked to be flushed was another one."""
+        self._flush_wanted = self._flush_asked = 0
+
     def check_room(self) -> None:
         """Refuses a send while too many wait for their acknowledgement, as upstream's full send queue does."""
         if len(self._acks) >= self.pending_max:

@@ -227,6 +227,11 @@ class AckQueue:
             for _, _, done, _ in waiting:
                 done(status, reason)
 
+    def restart(self, flushed: int, reason: str) -> None:
+        """A reign begins: nobody's offsets count yet, and a log that was cut is flushed no further than it goes."""
+        self._flushed = flushed
+        self.forget_replicas(reason)
+
     def forget_replicas(self, reason: str) -> None:
         """Drops every replica's offsets, when an epoch ends: an ack belongs to one epoch."""
         self._copies.clear()

@@ -330,6 +330,7 @@ class MasterShell:
         self._timer = self._loop.call_later(delay, self._tick)
 
     def _tick(self) -> None:
+        self.appended()  # an append that a full disk refused may still have filled up a segment
         self._act(self.state.tick(self._clock.monotonic()))
         self._pump()
         self._arm()

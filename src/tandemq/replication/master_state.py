@@ -297,9 +297,8 @@ class MasterState:
             blind_from=self._blind_from(end),
         )
         self.phase = Phase.OPEN
-        self.acks.forget_replicas("no slave is in sync yet")
+        self.acks.restart(end, "no slave is in sync yet")
         self.acks.set_members(self.record.members)
-        self.acks.flushed(end)
         out.append(Opened(epoch))
         self._confirm(out)
         for session in self._heard():

@@ -5,6 +5,7 @@ Event-driven: it wakes for the master's bytes, a flush, the next heartbeat, or t
 
 import asyncio
 import logging
+import os
 import socket
 from collections import deque
 from collections.abc import Awaitable, Callable, Iterable
@@ -32,6 +33,13 @@ RECEIVE_CHUNK = 512 << 10
 Received into a buffer that stays in the cache and written by pwrite: receiving into the mapped segment itself saves the
 copy but pays a page fault for every 4 KiB, which on ext4 makes it five times slower (store/disk.py has the figures).
 """
+BULK_SIZE_MIN = 1 << 20
+"""A frame of more than this is history on its way to a slave that catches up."""
+BULK_PAUSE = 0.05
+BACKLOG_MAX = min(8 << 30, os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE") // 4)
+"""While history pours in, frame upon frame without such a pause, receiving goes before dispatch, which costs more per
+byte: a slave that has the bytes protects them, one that shows them can wait. But not for more than will still be in the
+page cache when it is dispatched."""
 RECONNECT_MIN = 0.05
 CONNECT_TIMEOUT = 3.0
 DISK_FULL_PAUSE = 2.0
@@ -105,6 +113,9 @@ class SlaveShell:
         self._chunk = memoryview(bytearray(RECEIVE_CHUNK))
         self._session = 0
         self._lonely = 0
+        self._confirmed = 0
+        self._poured_at = float("-inf")
+        self._show_timer: asyncio.TimerHandle | None = None
 
     # --- life -------------------------------------------------------------------------------------------------------
 
@@ -194,6 +205,7 @@ class SlaveShell:
         self._note_applied()
         if isinstance(self.state, SlaveState):
             self.state.master_group = place.group
+        self._confirmed, self._poured_at = self._store.appended, float("-inf")
         self._session += 1
         self._ended.clear()
         self._wire = self._make_wire(connected, host)
@@ -241,6 +253,11 @@ class SlaveShell:
         if self._wire is not None:
             self._wire.close()
             self._wire = None
+        if self._show_timer is not None:
+            self._show_timer.cancel()
+            self._show_timer = None
+            self._store.set_confirmed(self._confirmed)
+            self._on_readable()
         self.connected_at = None
         self.state.disconnected(self._clock.monotonic())
 
@@ -328,12 +345,15 @@ class SlaveShell:
                 self._store.append_raw(decision.offset, decision.data)
             elif isinstance(decision, Commit):
                 self._store.commit_raw(decision.size)
-                moved = True
+                if decision.size > BULK_SIZE_MIN:
+                    self._poured_at = self._clock.monotonic()
             elif isinstance(decision, Send):
                 if self._wire is not None:
                     self._wire.send(decision.data)
             elif isinstance(decision, Confirm):
-                self._store.set_confirmed(decision.offset)
+                if decision.offset < self._confirmed:
+                    self._store.set_confirmed(decision.offset)  # the log was cut: not to be put off
+                self._confirmed = decision.offset
                 moved = True
             elif isinstance(decision, FlushSoon):
                 self._store.when_flushed(self._store.appended, lambda error: None)
@@ -347,9 +367,23 @@ class SlaveShell:
             else:
                 raise ConfigError(f"nobody carries out {decision!r}")
         if moved:
-            self._on_readable()
+            self._show()
         if isinstance(self.state, SlaveState) and self.state.next_batch() is not None:
             self._donate()
+
+    def _show(self) -> None:
+        """Readers may see what is confirmed, but not while history pours in: see BACKLOG_MAX."""
+        pours = self._clock.monotonic() - self._poured_at < BULK_PAUSE
+        if pours and self._confirmed - self._store.dispatched < BACKLOG_MAX:
+            if self._show_timer is None:
+                self._show_timer = self._loop.call_later(BULK_PAUSE, self._show_later)
+            return
+        self._store.set_confirmed(self._confirmed)
+        self._on_readable()
+
+    def _show_later(self) -> None:
+        self._show_timer = None
+        self._show()
 
     def _note(self, note: Note) -> None:
         (log.warning if note.loud else log.info)("%s", note.text)

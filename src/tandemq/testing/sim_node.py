@@ -131,6 +131,8 @@ class SimNode:
         )
         self.hands = StoreHands(self.store, self.disk, ROOT, self.clock)
         self.shown = self.store.dispatched
+        # One for the life of the process, as in a broker: it sees reigns come and go.
+        self.acks = AckQueue(fall_behind_max=self.master_terms.gap_max)
 
     def _take_role(self, *, ordered: bool = False) -> None:
         now = self.events.now
@@ -139,7 +141,6 @@ class SimNode:
         log = self.hands.log_ends()
         if self.role == "master":
             ask = must_ask(self.record, log.end) | self.ask
-            self.acks = AckQueue(fall_behind_max=self.master_terms.gap_max)
             self.store.set_confirmed(min(self.record.confirmed, log.end))
             self.master = MasterState(
                 record=self.record,
@@ -315,6 +316,8 @@ class SimNode:
         now = self.events.now
         if self.master is not None:
             self.acks.expire(now)
+            if self.master.phase is Phase.OPEN and self.store.appended != self.master.log.end:
+                self.act(self.master.appended(self.store.appended))
             self.act(self.master.tick(now))
         elif self.slave is not None:
             self.act(self.slave.tick(now))
