@@ -44,8 +44,12 @@ class BlockingLink:
         host, _, port = address.rpartition(":")
         try:
             plain = socket.create_connection((host.strip("[]"), int(port)), timeout)
+        except (OSError, ValueError) as error:
+            raise ConnectFailed(f"{address}: {error}") from None
+        try:
             self._socket = tls.wrap_socket(plain, server_hostname=host) if tls else plain
         except (OSError, ValueError) as error:
+            plain.close()
             raise ConnectFailed(f"{address}: {error}") from None
         self._socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         self._answers: dict[int, Command] = {}
