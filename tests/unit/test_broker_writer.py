@@ -109,5 +109,7 @@ def test_before_it_stops_everything_is_in_the_queues() -> None:
         await bench.writer.drained(1)
         bench.writer.stop("the end")
         assert bench.store.dispatched == bench.store.appended
+        bench.writer.schedule_dispatch()  # a slave's last bytes: the store is closed before a timer would come
+        assert bench.writer._later is None
 
     asyncio.run(story())

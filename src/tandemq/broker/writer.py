@@ -103,6 +103,8 @@ class MessageWriter:
         """`_end_turn` will come."""
         self._later: asyncio.Handle | None = None
         """`_do_later` will come."""
+        self._stopped = False
+        """The store closes soon: nothing is put off any more."""
         self._flush_wanted = 0
         self._flush_asked = 0
         self._timer: asyncio.TimerHandle | None = None
@@ -320,7 +322,7 @@ class MessageWriter:
             self._loop.call_soon(self._end_turn)
 
     def _put_off(self) -> None:
-        if self._later is None:
+        if self._later is None and not self._stopped:
             self._later = self._loop.call_later(LAZY_DELAY, self._do_later)
 
     def catch_up(self) -> None:
@@ -351,6 +353,7 @@ class MessageWriter:
         if self._later is not None:
             self._later.cancel()
             self._later = None
+        self._stopped = True
 
     def _end_turn(self) -> None:
         self._ends_turn = self.is_scheduled = False
