@@ -33,6 +33,8 @@ class ConsumeQueue:
         "_disk",
         "_file_entries",
         "_files",
+        "_known_path",
+        "_known_path_of",
         "_named",
         "_tail_at",
         "_writable",
@@ -54,6 +56,9 @@ class ConsumeQueue:
         self._writable = writable
         self._directory = directory
         self._file_entries = file_size // ENTRY_SIZE
+        self._known_path_of = -1
+        self._known_path = directory
+        """Path of the file used last: making one takes longer than writing the file."""
         self._files: list[int] = []
         """First entry index of each file, ascending, without a gap."""
         self.topic = topic
@@ -194,6 +199,7 @@ class ConsumeQueue:
     def moved_to(self, directory: Path) -> None:
         """Its files were renamed."""
         self._directory = directory
+        self._known_path_of = -1
 
     def keep_start(self) -> list[Path]:
         """A queue without entries gets a file that tells where it starts; what to sync."""
@@ -313,4 +319,7 @@ class ConsumeQueue:
         return self.min_index
 
     def _path(self, file_index: int) -> Path:
-        return self._directory / segment_name(file_index * ENTRY_SIZE)
+        if file_index != self._known_path_of:
+            self._known_path = self._directory / segment_name(file_index * ENTRY_SIZE)
+            self._known_path_of = file_index
+        return self._known_path

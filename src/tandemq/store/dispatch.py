@@ -10,6 +10,7 @@ goes the general way, `_other_record`, with the same outcome.
 """
 
 from collections.abc import Callable, Mapping
+from operator import attrgetter
 from struct import Struct
 from typing import TypeAlias
 
@@ -57,12 +58,13 @@ _UNIQUE_KEY = b"UNIQ_KEY\x01"
 _head_of, _HEAD_SIZE = PLAIN_HEAD.unpack_from, PLAIN_HEAD.size
 _pack_entry = ENTRY.pack
 _ending_of = ENDINGS.get
+_key_of = attrgetter("key")
 _NOT_PLAIN = BORN_HOST_V6 | STORE_HOST_V6 | TRANSACTION_PREPARED
 """Flags of records that are laid out or treated differently; TRANSACTION_ROLLBACK has the bit of PREPARED."""
 TAGS_REMEMBERED_MAX = 65536
-TEMPLATES_MAX = 4096
+TEMPLATES_MAX = 16384
 TEMPLATE_SIZE_MAX = 1024
-"""Longer texts are not remembered: bounds the memory of all templates to some MiB."""
+"""Longer texts are not remembered: bounds the memory of all templates to 16 MiB."""
 
 
 KeyBatch: TypeAlias = tuple[list[int], list[int], list[int]]
@@ -101,10 +103,12 @@ class Dispatcher:
     def run(self, limit: int, size_max: int) -> set[tuple[str, int]]:
         """Dispatches whole records below `limit`, about `size_max` bytes of them; the queues that got messages."""
         chain = self._log.chain
-        segment_size, first = chain.segment_size, chain.first_offset
-        if self.position < first:
-            self.position = first
-        stop_at = min(limit, self.position + size_max)
+        segment_size, bases = chain.segment_size, chain.bases
+        if bases and self.position < bases[0]:
+            self.position = bases[0]
+        stop_at = self.position + size_max
+        if stop_at > limit:
+            stop_at = limit
         while self.position < stop_at and self.problem is None:
             before = self.position
             base = before - before % segment_size
@@ -114,7 +118,7 @@ class Dispatcher:
             self.position = base + self._segment(chain.segment(base).view, base, before - base, stop, enough)
             if self.position == before:
                 break
-        touched = {queue.key for queue in self._touched}
+        touched = set(map(_key_of, self._touched))
         self._touched.clear()
         return touched
 

@@ -17,24 +17,37 @@ from collections.abc import Callable, Iterator
 from datetime import UTC, datetime
 from functools import cache
 from itertools import chain, repeat
+from itertools import count as count_from
 from operator import itemgetter
 from pathlib import Path
 from struct import Struct, iter_unpack
+from sys import byteorder
 
 from tandemq.errors import CorruptLog
 from tandemq.store.disk import Disk, Segment
 from tandemq.store.zeros import zero
 
 HEADER = Struct(">qqqqii")
+_HEADER_END = Struct(">qqqii")
+"""The header behind beginTimestamp."""
 ENTRY = Struct(">Iqii")
 _SLOT = Struct(">I")
 SECONDS_MAX = 0x7FFFFFFF
 RUN_MIN = 12
 """Below so many entries a run is not worth its preparations."""
-RUN_MAX = 128
-"""Longest run: bounds the formats that are remembered."""
+RUN_MAX = 256
+"""A run ends where the last byte of entry numbers overflows: up to there they are evenly spaced in any byte order."""
 MAPPED_MAX = 4
 """Index files mapped at a time: the newest for writing, and those a query looks at."""
+
+
+def _as_word(number: int) -> int:
+    """What a slot with this number is when read in the machine's byte order."""
+    return int.from_bytes(number.to_bytes(4, "big"), byteorder)
+
+
+_NEXT_WORD = _as_word(1)
+"""From one number to the next, as words."""
 
 
 @cache
@@ -74,12 +87,10 @@ class IndexFile:
             self._reserved = self.segment.reserve(need)
         if count <= 1:
             self.begin_physical, self.begin_timestamp = offsets[start], times[start]
-        if stop - start < RUN_MIN:
+        if stop - start >= RUN_MIN:
+            stop = min(stop, start + RUN_MAX - count % RUN_MAX)
+        if stop - start < RUN_MIN or not self._put_run(hashes[start:stop], offsets[start:stop], times[start:stop]):
             self._put_each(hashes, offsets, times, start, stop)
-        else:
-            stop = min(stop, start + RUN_MAX)
-            if not self._put_run(hashes[start:stop], offsets[start:stop], times[start:stop]):
-                self._put_each(hashes, offsets, times, start, stop)
         self.end_physical, self.end_timestamp = offsets[stop - 1], times[stop - 1]
         self.write_header()
         return stop
@@ -100,11 +111,32 @@ class IndexFile:
         self.view[at : at + 20 * size] = entries.pack(
             *chain.from_iterable(zip(hashes, offsets, seconds, previous, strict=False))
         )
-        numbers = in_memory.unpack(in_file.pack(*range(count, count + size)))
-        for place, number in zip(places, numbers, strict=True):
+        numbers = count_from(_as_word(count), _NEXT_WORD)
+        for place, number in zip(places, numbers, strict=False):
             words[place] = number
         self.slot_count += previous.count(0)
         self.count = count + size
+        return True
+
+    def put_one(self, key_hash: int, physical_offset: int, stored_at: int) -> bool:
+        """Adds one entry behind others; False, and nothing done, if that takes more than writing it."""
+        view, count = self.view, self.count
+        at = self._entries_at + 20 * count
+        if at + 20 > self._reserved or count >= self.entries_max or count <= 1:
+            return False
+        slot_at = 40 + 4 * (key_hash % self.slots)
+        previous: int = _SLOT.unpack_from(view, slot_at)[0]
+        seconds = (stored_at - self.begin_timestamp) // 1000
+        if previous >= count or not 0 <= seconds <= SECONDS_MAX:
+            return False
+        if not previous:
+            self.slot_count += 1
+        ENTRY.pack_into(view, at, key_hash, physical_offset, seconds, previous)
+        _SLOT.pack_into(view, slot_at, count)
+        self.count = count + 1
+        self.end_physical = physical_offset
+        self.end_timestamp = stored_at
+        _HEADER_END.pack_into(view, 8, stored_at, self.begin_physical, physical_offset, self.slot_count, count + 1)
         return True
 
     def _put_each(self, hashes: list[int], offsets: list[int], times: list[int], start: int, stop: int) -> None:
@@ -246,7 +278,7 @@ class KeyIndex:
         self._newest: IndexFile | None = None
         self.dirty: set[Path] = set()
         self._marked: IndexFile | None = None
-        """The file put to last, known to be in `dirty`."""
+        """The newest file, once it is known to be in `dirty`."""
 
     def load(self) -> bool:
         """Finds the files; False if one has another size than the settings say."""
@@ -290,6 +322,9 @@ class KeyIndex:
     def put(self, hashes: list[int], offsets: list[int], times: list[int]) -> None:
         """Adds key hashes with their messages' physical offsets and store times, in log order, in new files as old
         ones fill up."""
+        marked = self._marked
+        if len(hashes) == 1 and marked is not None and marked.put_one(hashes[0], offsets[0], times[0]):
+            return
         done = 0
         while done < len(hashes):
             file = self._newest or self.newest
@@ -319,7 +354,7 @@ class KeyIndex:
             file.begin_timestamp = file.end_timestamp = before.end_timestamp
             file.begin_physical = file.end_physical = before.end_physical
         file.write_header()
-        self._newest = self._remember(file)
+        self._newest, self._marked = self._remember(file), None
         return file
 
     def _new_name(self) -> str:
@@ -345,7 +380,7 @@ class KeyIndex:
             if file.count > 1 or len(self.names) == 1:
                 break
             self._drop(self.names[-1])
-        self._newest = None
+        self._newest = self._marked = None
 
     def rebuild_from(self, name: str, count: int, physical_limit: int, *, deeper: bool) -> None:
         """After a machine crash: files newer than `name` go, its slots are made anew from its first `count` entries.
@@ -361,7 +396,7 @@ class KeyIndex:
             if not deeper or file.count > 1 or len(self.names) == 1:
                 break
             self._drop(self.names[-1])
-        self._newest = None
+        self._newest = self._marked = None
 
     def drop_newer_than(self, name: str) -> None:
         while self.names and self.names[-1] > name:
@@ -388,7 +423,7 @@ class KeyIndex:
     def _drop(self, name: str) -> None:
         mapped = self._mapped.pop(name, None)
         if mapped is self._newest:
-            self._newest = None
+            self._newest = self._marked = None
         if mapped is not None:
             mapped.close()
         self.names.remove(name)
@@ -412,4 +447,4 @@ class KeyIndex:
         for file in self._mapped.values():
             file.close()
         self._mapped.clear()
-        self._newest = None
+        self._newest = self._marked = None

@@ -51,6 +51,8 @@ LAST_RECORDS = 256
 _SCAN_HEAD = Struct(">III16xqi44xI")
 """size, magic, body CRC, physical offset, sysFlag, body length, if both hosts are IPv4."""
 _V6 = BORN_HOST_V6 | STORE_HOST_V6
+_MAGIC_START = MAGIC_V1.to_bytes(4, "big")[:3]
+"""What the magics of both versions begin with."""
 _INT = Struct(">I")
 _SHORT = Struct(">H")
 
@@ -442,17 +444,19 @@ def scan_segment(view: memoryview, base: int, at: int, crc: bool, last: deque[in
 def last_record_end(view: memoryview, base: int, start: int, stop: int) -> int:
     """Where the last whole record in [start, stop) ends, found by its magic; 0 if there is none."""
     found = 0
+    zeros = bytes(SEARCH_SIZE + 4)
     for at in range(start, stop, SEARCH_SIZE):
         piece = view[at : min(stop, at + SEARCH_SIZE + 4)].tobytes()
-        for magic in (MAGIC_V1.to_bytes(4, "big"), MAGIC_V2.to_bytes(4, "big")):
-            hit = piece.find(magic)
-            while hit >= 0:
-                position = at + hit - 4
-                if position >= start and check_record(view, position, len(view)) is None:
-                    size, _, _, _, _, _, physical_offset, _ = HEAD.unpack_from(view, position)
-                    if physical_offset == base + position:
-                        found = max(found, base + position + size)
-                hit = piece.find(magic, hit + 1)
+        if zeros.startswith(piece):  # reserved and never written, as almost always
+            continue
+        hit = piece.find(_MAGIC_START)
+        while hit >= 0:
+            position = at + hit - 4
+            if position >= start and check_record(view, position, len(view)) is None:
+                size, _, _, _, _, _, physical_offset, _ = HEAD.unpack_from(view, position)
+                if physical_offset == base + position:
+                    found = max(found, base + position + size)
+            hit = piece.find(_MAGIC_START, hit + 1)
     return found
 
 
