@@ -47,6 +47,7 @@ def _session(name: str, master: str) -> Iterator[Any]:
 
         from tandemq.spark.quiet import filtered_stderr
         from tandemq.spark.session import session_builder
+        from tandemq.spark.source import register
     except ImportError as error:
         raise ConfigError(f"Spark is not installed ({error}): pip install 'tandemq[spark]'") from None
     submitted = "SPARK_ENV_LOADED" in os.environ or "PYSPARK_GATEWAY_PORT" in os.environ
@@ -61,6 +62,7 @@ def _session(name: str, master: str) -> Iterator[Any]:
             session = builder.getOrCreate()
     else:
         session = builder.getOrCreate()
+        register(session)  # code that came with --py-files is not discovered
     try:
         yield session
     except PySparkException as error:
