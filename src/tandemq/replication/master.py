@@ -40,10 +40,11 @@ COPY_SIZE_MAX = 64 << 10
 NEWS_DELAY = 0.002
 """Slaves that have every byte learn of a higher confirmed offset this much later, many acks in one frame."""
 GATHER_DELAY = 0.001
+SPARE_DELAY = 0.005
 GATHER_SIZE = 64 << 10
 """New bytes are gathered this long, or until there are so many, for slaves that no send waits for; to those that are
 waited for they leave at once, or with the ack of the frame before them. A frame and an ack for every message cost more
-than the message, and of many slaves only the furthest decide when a send is answered."""
+than the message, and of many slaves only the furthest decide when a send is answered: the others have more time."""
 READ_SIZE = 256 << 10
 TURN_SIZE = 4 << 20
 """Bytes for one slave before the loop's other work gets its turn."""
@@ -83,6 +84,7 @@ class MasterShell:
         self._timer: asyncio.TimerHandle | None = None
         self._news_timer: asyncio.TimerHandle | None = None
         self._gather_timer: asyncio.TimerHandle | None = None
+        self._spare_timer: asyncio.TimerHandle | None = None
         self._buffer = bytearray(READ_SIZE)
         self._view = memoryview(self._buffer)
         self._stopped = False
@@ -111,7 +113,7 @@ class MasterShell:
                 self._pump()
                 self._act(self.state.stop(self._clock.monotonic()))
         self._stopped = True
-        for timer in (self._timer, self._news_timer, self._gather_timer):
+        for timer in (self._timer, self._news_timer, self._gather_timer, self._spare_timer):
             if timer is not None:
                 timer.cancel()
         for wire in list(self._wires.values()):
@@ -220,13 +222,29 @@ class MasterShell:
         session = self.state.sessions.get(session_id)
         if session is None or (fresh := self.state.log.end - session.sent) == 0:
             return
-        if fresh >= GATHER_SIZE or session.state is not SessionState.IN_SYNC or self.state.is_awaited(session):
+        if fresh >= GATHER_SIZE or session.state is not SessionState.IN_SYNC:
             self._pump_one(session_id)
-        elif self._gather_timer is None and not self._stopped:
+        elif self._stopped:
+            return
+        elif self.state.is_spare(session):
+            if self._spare_timer is None:
+                self._spare_timer = self._loop.call_later(SPARE_DELAY, self._spares_gathered)
+        elif session.received == session.sent and self.state.acks.copies_wanted:
+            self._pump_one(session_id)
+        elif self._gather_timer is None:
             self._gather_timer = self._loop.call_later(GATHER_DELAY, self._gathered)
 
     def _gathered(self) -> None:
         self._gather_timer = None
+        for session_id in tuple(self._wires):
+            session = self.state.sessions.get(session_id)
+            if session is not None and self.state.is_spare(session):
+                self._pump_due(session_id)  # later
+            else:
+                self._pump_one(session_id)
+
+    def _spares_gathered(self) -> None:
+        self._spare_timer = None
         self._pump()
 
     def _pump(self) -> None:

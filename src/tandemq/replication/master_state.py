@@ -623,19 +623,17 @@ class MasterState:
             size = min(size, session.allowance(self.terms.rate_max, now))
         return Batch(session.sent, size) if size > 0 else None
 
-    def is_awaited(self, session: Session) -> bool:
-        """Whether sends wait for this slave: for the furthest ones, one more than the copies they need."""
+    def is_spare(self, session: Session) -> bool:
+        """Whether sends wait, but for slaves further than this one: the copies they need, and one more."""
         wanted = self.acks.copies_wanted
-        if wanted == 0 or session.received != session.sent:
+        if wanted == 0 or wanted + 1 >= len(self.sessions):
             return False
-        if wanted + 1 >= len(self.sessions):
-            return True
         place = (session.received, -session.id)
         ahead = 0
         for other in self.sessions.values():
             if other.state is SessionState.IN_SYNC and (other.received, -other.id) > place:
                 ahead += 1
-        return ahead <= wanted
+        return ahead > wanted
 
     def is_throttled(self, session_id: int) -> bool:
         """Whether a session has bytes to get that the rate cap holds back."""
