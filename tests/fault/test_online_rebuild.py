@@ -194,7 +194,7 @@ def test_a_queue_whose_messages_expired_keeps_its_numbers() -> None:
     store.flush_all()
     for _ in range(2):
         store.log.chain.drop_oldest()
-    store._drop_views_of_deleted()
+    store._views.drop_before(store.first_offset)
     rebuilt(store)
     assert store.queue_range("quiet", 0) == (7, 7)
     assert put(store, 0, "quiet") == 7

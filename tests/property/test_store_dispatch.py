@@ -56,7 +56,7 @@ def test_views_are_what_the_decoded_messages_say(seed: int) -> None:
     expected_keys = []
     for message in store.walk():
         if not message.sys_flag & TRANSACTION_PREPARED:
-            entry = (message.physical_offset, message.size, queue_tags_code(message, store._delays))
+            entry = (message.physical_offset, message.size, queue_tags_code(message, store._views.delays_ms))
             expected_queues.setdefault((message.topic, message.queue_id), []).append(entry)
         if message.sys_flag & TRANSACTION_ROLLBACK != TRANSACTION_ROLLBACK:
             for key in index_keys(message.properties):
@@ -64,8 +64,8 @@ def test_views_are_what_the_decoded_messages_say(seed: int) -> None:
                 expected_keys.append((value, message.physical_offset, message.store_timestamp))
     queues = {key: [queue.entry(i) for i in range(queue.count)] for key, queue in store._queues.items() if queue.count}
     assert queues == expected_queues
-    assert store._index is not None
-    compare_index([store._index.file(name) for name in store._index.names], expected_keys)
+    assert store._views.index is not None
+    compare_index([store._views.index.file(name) for name in store._views.index.names], expected_keys)
     store.abandon()
 
 

@@ -1,0 +1,282 @@
+"""The derived views of one log as the store holds them: queues, index, the dispatcher that fills them, and the
+checkpoint that vouches for what of them is durable.
+
+Dispatch adds entries in memory; `hand_over` writes them to their files and gives the list of what to sync to the
+flusher, now and then; the checkpoint is written after all of it is durable. What a crash takes, recovery dispatches
+again.
+"""
+
+from collections.abc import Callable
+from pathlib import Path
+
+from tandemq.clock import Clock
+from tandemq.codec.envelope import parse_delay_levels
+from tandemq.errors import DiskFull, StoreError
+from tandemq.store import checkpoint, layout, online_rebuild
+from tandemq.store.checkpoint import Checkpoint, CheckpointFile, ViewsPoint
+from tandemq.store.commit_log import CommitLog
+from tandemq.store.config import StoreConfig
+from tandemq.store.disk import Disk
+from tandemq.store.dispatch import Dispatcher
+from tandemq.store.flush import Flusher, ViewsWork
+from tandemq.store.key_index import KeyIndex
+from tandemq.store.online_rebuild import OnlineRebuild, SyncedPoint
+from tandemq.store.queues import QueueTable
+
+
+class Views:
+    """All calls from the store's owner thread."""
+
+    def __init__(
+        self,
+        disk: Disk,
+        root: Path,
+        config: StoreConfig,
+        clock: Clock,
+        log: CommitLog,
+        flusher: Flusher,
+        *,
+        read_only: bool,
+        on_full: Callable[[DiskFull], None],
+    ) -> None:
+        self._disk = disk
+        self._root = root
+        self._config = config
+        self._clock = clock
+        self._log = log
+        self._flusher = flusher
+        self._read_only = read_only
+        self._on_full = on_full
+        self.queue_table = QueueTable(disk, root, config.consume_queue_file_size, not read_only)
+        self.index = self._new_index(root) if config.index_enable else None
+        self.delays_ms = parse_delay_levels(config.message_delay_level)
+        index = self.index if not read_only else None  # queues grow in memory, index files stay as they are
+        self.dispatcher = Dispatcher(log, self.queue_table, index, self.delays_ms, 0)
+        self.dirty: set[tuple[str, int]] = set()
+        """Queues with entries that no checkpoint vouches for."""
+        self.checkpoint = CheckpointFile(b"")
+        self.confirmed: int | None = None
+        """Replication's word on what can't vanish any more; goes into the checkpoint."""
+        self.is_open = True
+        self._last_handed = clock.monotonic()
+        self._durable_offset = -1
+        """Where the last checkpoint vouches up to."""
+        self._rebuild: OnlineRebuild | None = None
+
+    def _new_index(self, root: Path) -> KeyIndex:
+        return KeyIndex(
+            self._disk,
+            root / layout.INDEX,
+            self._config.index_slots,
+            self._config.index_entries,
+            self._clock.wall_ms,
+            writable=not self._read_only,
+        )
+
+    def read_checkpoint(self) -> Checkpoint:
+        path = self._root / layout.CHECKPOINT
+        found = self._disk.file_size(path) is not None
+        self.checkpoint = CheckpointFile(self._disk.read_at(path, 0, checkpoint.SIZE) if found else b"")
+        return self.checkpoint.read()
+
+    def close(self) -> None:
+        if self.index is not None:
+            self.index.close()
+
+    @property
+    def dispatched(self) -> int:
+        return self.dispatcher.position
+
+    # -- from memory to disk
+
+    def note_dispatched(self, touched: set[tuple[str, int]]) -> None:
+        """These queues got messages: writes or hands over what has been waiting long enough."""
+        self.dirty |= touched
+        now = self._clock.monotonic()
+        if (now - self._last_handed) * 1000 >= self._config.flush_views_interval_ms:
+            self.hand_over()
+        elif self.dispatcher.pending_size > self._config.pending_views_max:
+            self.write_tails()
+        elif self._flusher._thread is not None:
+            self._flusher.want_views(True)
+
+    def write_tails(self) -> None:
+        try:
+            self.queue_table.write_tails(self.dirty)
+        except DiskFull as error:
+            self._on_full(error)
+            raise
+        self.dispatcher.pending_size = 0
+
+    @property
+    def are_due(self) -> bool:
+        return (self._clock.monotonic() - self._last_handed) * 1000 >= self._config.flush_views_interval_ms
+
+    def hand_over(self) -> None:
+        """Queue entries into their files, and the list of what to sync to whoever syncs."""
+        if not self.is_open or self._read_only or self._flusher.views_busy:
+            return
+        self._last_handed = self._clock.monotonic()
+        if self.dispatcher.position == self._durable_offset:
+            self._flusher.want_views(False)
+            return
+        self._flusher.hand_over_views(self.work(clean=False))
+        self._flusher.want_views(False)
+
+    def sync(self, clean: bool = False) -> None:
+        """Views and checkpoint durable now, in this thread."""
+        with self._flusher.paused():
+            self._flusher.forget_views()
+            self.sync_paused(clean)
+
+    def sync_paused(self, clean: bool = False) -> None:
+        """Likewise, for those who hold the flusher's lock."""
+        self._flusher._sync_views(self.work(clean))
+
+    def work(self, clean: bool) -> ViewsWork:
+        self.write_tails()
+        files: list[Path] = []
+        directories = self.queue_table.take_new_directories()
+        for key in self.dirty:
+            queue = self.queue_table.table.get(key)
+            if queue is not None:
+                paths, named = queue.take_dirty()
+                files += paths
+                if named:
+                    directories.append(queue.directory)
+        self.dirty.clear()
+        index_name, index_count = "", 1
+        if self.index is not None:
+            files += self.index.take_dirty()
+            newest = self.index.newest
+            if newest is not None:
+                index_name, index_count = newest.path.name, newest.count
+        position = self.dispatcher.position
+        point = ViewsPoint(
+            offset=position,
+            queue_entries=self.queue_table.entries(),
+            index_name=index_name,
+            index_count=index_count,
+            clean=clean,
+            boot_id=self._disk.boot_id(),
+        )
+        data = self._checkpoint_data(point, self.dispatcher.last_timestamp)
+        path = self._root / layout.CHECKPOINT
+        if self._disk.file_size(path) is None:
+            self._disk.create_file(path, checkpoint.SIZE)
+            directories.append(self._root)
+
+        def done() -> None:
+            self._durable_offset = position
+
+        return ViewsWork(position, files, directories, data, path, done)
+
+    def _checkpoint_data(self, point: ViewsPoint, timestamp: int) -> bytes:
+        return self.checkpoint.written(
+            Checkpoint(
+                log_timestamp=timestamp,
+                queue_timestamp=timestamp,
+                index_timestamp=timestamp,
+                master_flushed_offset=0,
+                confirmed_offset=self.confirmed or 0,
+                views=point,
+            )
+        )
+
+    # -- following the log when its history changes
+
+    def delete_topic(self, topic: str) -> int:
+        """Forgets a topic's queues; how many there were."""
+        count = self.queue_table.delete_topic(topic)
+        if count:
+            self.dirty = {key for key in self.dirty if key[0] != topic}
+            self.sync()
+        return count
+
+    def cut(self, offset: int) -> None:
+        """The log was cut: so are the views, and the queue offsets handed out beyond them are taken back."""
+        dispatcher, queues = self.dispatcher, self.queue_table.table
+        if dispatcher.position > offset:
+            for key, queue in queues.items():
+                if queue.cut(offset):
+                    self.dirty.add(key)
+            if self.index is not None:
+                self.index.cut(offset)
+            dispatcher.position = dispatcher.index_from = offset
+        dispatcher.problem = None
+        for queue in queues.values():
+            queue.next_offset = queue.count
+
+    def reset(self, first_offset: int) -> None:
+        """Nothing is left; the log begins anew at an offset."""
+        self.queue_table.destroy()
+        if self.index is not None:
+            self.index.destroy()
+        self.dirty.clear()
+        self.dispatcher.position = self.dispatcher.index_from = first_offset
+        self.dispatcher.problem = None
+
+    def drop_before(self, first_offset: int) -> None:
+        """The log below was deleted: files that only point there go."""
+        for queue in self.queue_table.table.values():
+            queue.drop_before(first_offset)
+        if self.index is not None:
+            self.index.drop_before(first_offset)
+
+    # -- building them anew
+
+    def rebuild(self, step_size: int) -> OnlineRebuild:
+        """Begins to build queues and index anew beside the live ones. One at a time."""
+        if self._rebuild is not None and self._rebuild.is_running:
+            raise StoreError(f"{self._root}: the views are being built anew already, wait until that is done")
+        beside = self._root / layout.REBUILD
+        queues = QueueTable(self._disk, beside, self._config.consume_queue_file_size)
+        index = self._new_index(beside) if self.index is not None else None
+        self._rebuild = OnlineRebuild(self, self._disk, self._root, self._log, queues, index, self.delays_ms, step_size)
+        return self._rebuild
+
+    def cancel_rebuild(self, reason: str) -> None:
+        if self._rebuild is not None:
+            self._rebuild.cancelled = reason
+
+    def adopt(self, rebuild: OnlineRebuild) -> int:
+        """The last step of a rebuild: its views replace ours, all or nothing. How many queues had another end."""
+        with self._flusher.paused():
+            self._flusher.forget_views()
+            self._flusher._sync_log()
+            if self._flusher.poison is not None:
+                raise self._flusher.poison
+            rebuild.catch_up()
+            durable_ends, corrected = rebuild.match(self.queue_table.table)
+            point = rebuild.synced
+            online_rebuild.announce(self._disk, self._root, self._rebuilt_checkpoint(point, durable_ends))
+            rebuild.is_decided = True
+            if self.index is not None and rebuild.index is not None:
+                self.index.close()
+                rebuild.index.close()
+            try:
+                online_rebuild.swap(self._disk, self._root)
+            except (OSError, StoreError) as error:
+                # Decided and half done: only opening the store again can finish it. The log itself is not touched.
+                problem = f"{self._root}: new views could not take their place ({error}): restart, which finishes it"
+                self.dispatcher.problem = problem
+                raise StoreError(problem) from error
+            self.queue_table.adopt(rebuild.queues, rebuild.unsynced)
+            if self.index is not None and rebuild.index is not None:
+                self.index.adopt(rebuild.index)
+        self.dirty = set(rebuild.unsynced)
+        self.dispatcher.index_from = self.dispatcher.position
+        self.dispatcher.pending_size = 0
+        self._durable_offset = point.position
+        return corrected
+
+    def _rebuilt_checkpoint(self, point: SyncedPoint, durable_ends: int) -> bytes:
+        views = ViewsPoint(
+            offset=point.position,
+            queue_entries=durable_ends,
+            index_name=point.index_name,
+            index_count=point.index_count,
+            clean=False,
+            boot_id=self._disk.boot_id(),
+        )
+        return self._checkpoint_data(views, point.timestamp)
