@@ -10,6 +10,7 @@ STORIES = [
     "send-async",
     "send-oneway",
     "send-batch",
+    "batch-elements",
     "send-auto-create",
     "send-large-compressed",
     "ordered",
@@ -24,21 +25,32 @@ STORIES = [
 ]
 
 
+ONE_MESSAGE = "the real broker stores this client's batch as one message: see clients/cpp/scenarios.py"
+IMPOSSIBLE = {
+    ("rocketmq-4.9.7", "batch-elements"): ONE_MESSAGE,
+    ("rocketmq-5.3.3", "batch-elements"): ONE_MESSAGE,
+    ("rocketmq-5.3.3", "retry-dead-letter"): (
+        "the real 5.3.3 fails with a NullPointerException when a message comes back for the last time without "
+        "originTopic, which this client never sends; the client then drops the message"
+    ),
+}
+"""What a real broker can't do with this client, and ours does."""
+
+
 @pytest.fixture(scope="module", params=servers.sides())
-def told(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> stories.Told:
-    # The real broker stores this client's batches as one opaque message: see clients/cpp/scenarios.py.
-    ours_alone = ["batch-elements"] if request.param == "ours" else []
-    return stories.run("cpp", request.param, tmp_path_factory.mktemp("cpp"), *STORIES, *ours_alone)
+def side(request: pytest.FixtureRequest) -> str:
+    return str(request.param)
+
+
+@pytest.fixture(scope="module")
+def told(side: str, tmp_path_factory: pytest.TempPathFactory) -> stories.Told:
+    possible = [story for story in STORIES if (side, story) not in IMPOSSIBLE]
+    return stories.run("cpp", side, tmp_path_factory.mktemp("cpp"), *possible)
 
 
 @pytest.mark.parametrize("story", STORIES)
-def test_story(told: stories.Told, story: str) -> None:
+def test_story(side: str, told: stories.Told, story: str) -> None:
     """One thing applications do with this client."""
+    if reason := IMPOSSIBLE.get((side, story)):
+        pytest.skip(reason)
     told.check(story)
-
-
-def test_batch_elements(told: stories.Told) -> None:
-    """A batch of this client becomes as many messages as it has elements: more than the real broker does with it."""
-    if "batch-elements" not in told.outcomes:
-        pytest.skip("the real broker stores this client's batch as one message")
-    told.check("batch-elements")
