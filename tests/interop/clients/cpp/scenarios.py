@@ -465,7 +465,7 @@ def tell(name: str, results: dict[str, bool]) -> None:
     except Exception as error:  # a story may fail in any way; the others go on
         line = f"FAIL {name}: {type(error).__name__} {error}"
     results[name] = line.startswith("ok")
-    print(line, flush=True)
+    print(f"{line}\n", end="", flush=True)  # in one piece: the stories run side by side
 
 
 def main() -> None:
