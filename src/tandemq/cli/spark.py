@@ -94,10 +94,20 @@ def _source(store: str, namesrv: str, topics: str, option: list[str] | None) -> 
     if topics:
         options["subscribe"] = topics
     if store:
+        _check_stores(store)
         return "rocketmq-commitlog", {"path": store, **options}
     if not topics and "subscribePattern" not in options and "assign" not in options:
         options["subscribePattern"] = "(?!RMQ_SYS_|rmq_sys_|SCHEDULE_TOPIC_XXXX|TBW102|SELF_TEST_TOPIC).*"
     return "rocketmq", {"nameserver": namesrv, **options}
+
+
+def _check_stores(paths: str) -> None:
+    """A path that is no store is said at once, not by a stack of traces after Spark has started."""
+    try:
+        from tandemq.spark.store_files import find_stores
+    except ImportError:
+        return  # the session says what is missing
+    find_stores(paths)
 
 
 def _finish(result: dict[str, Any], as_json: bool, sentence: str) -> None:
@@ -177,6 +187,8 @@ def replay(
     from tandemq.spark.jobs.replay import ReplayPlan
     from tandemq.spark.jobs.replay import replay as run
 
+    if store:
+        _check_stores(store)
     sink = {"nameserver": to, "delivery": delivery} | ({"topic": to_topic} if to_topic else {})
     wanted = tuple(topic.strip() for topic in topics.split(",") if topic.strip())
     plan = ReplayPlan(name, state, sink, lake, store, wanted, start, stop, where, rate, keep_queues)
@@ -196,6 +208,7 @@ def audit(
     """Replicas of a group against each other; exit code 1 if they differ up to the confirmed offset."""
     from tandemq.spark.jobs.audit import audit as run
 
+    _check_stores(paths)
     with _session("audit", master) as spark:
         result = run(spark, paths, listed_max=list_max, say=_say)
     for text in result.notes:
@@ -234,6 +247,7 @@ def reindex(
     """Rebuild the consume queues and the key index of a store from its log, in parallel."""
     from tandemq.spark.jobs.reindex import reindex as run
 
+    _check_stores(path)
     with _session("reindex", master) as spark:
         result = run(
             spark, path, check=check, queue_file_size=queue_file_size, index_slots=index_slots,
