@@ -17,7 +17,7 @@ from tandemq.broker.config import BrokerConfig
 from tandemq.broker.numbers import rendered_metrics
 from tandemq.cli.local_cluster import LocalCluster, new_plan
 from tandemq.cli.main import NOUNS
-from tandemq.cli.up import next_steps
+from tandemq.cli.up import PROGRAM, next_steps
 from tandemq.cli.upstream_keys import IGNORED
 from tandemq.namesrv.metrics import render_metrics
 from tandemq.namesrv.routes import RouteTable
@@ -185,7 +185,7 @@ def test_commands_in_documents_exist(page: Path) -> None:
 
 def test_what_up_tells_a_newcomer_to_try_next_exists(tmp_path: Path) -> None:
     lines = next_steps(LocalCluster(tmp_path, new_plan(slaves=1, sync=True))).splitlines()
-    assert [problem_of(line) for line in lines if line.startswith("./run")] == [""] * 5
+    assert [problem_of(line) for line in lines if line.startswith(PROGRAM)] == [""] * 5
 
 
 def test_a_wrong_command_would_be_noticed() -> None:
