@@ -81,7 +81,7 @@ async def same_logs(slave: Path, master: Path) -> None:
 
 async def sent(address: str, count: int, ok: set[int]) -> LoadResult:
     """At least `count` sends answered with one of these codes."""
-    load = Load(Target(address), 4, "")  # type: ignore[arg-type]
+    load = Load(Target(address), 4, ("",))  # type: ignore[arg-type]
     before = 0
 
     async def enough() -> bool:

@@ -133,7 +133,7 @@ class Load:
         """`levels`: what the senders ask for, in turn; empty is the broker's own."""
         self.result = LoadResult()
         self._pair = pair
-        self._levels = levels
+        self._levels = levels or ("",)
         self._stopped = False
         self._tasks = [asyncio.create_task(self._send(number)) for number in range(senders)]
 

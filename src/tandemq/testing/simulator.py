@@ -270,7 +270,11 @@ class World(Watcher):
         if node.record.blind_from >= 0:
             return  # opened blindly: it overrules nobody, and gives way to the first replica that knows better
         places = {replica.partition("#")[0] for replica in node.master.opened_without}
-        unheard = self._unheard.pop(node.name, []) + [other for other in self.nodes if other.name in places]
+        gone = [other for other in self.nodes if other.name in places]
+        # One it went on without may reign itself: what is written there is with its slaves too, and will win.
+        reigns = [other.record.promise for other in gone if other.is_open]
+        gone += [other for other in self.nodes if other is not node and other.record.promise in reigns]
+        unheard = self._unheard.pop(node.name, []) + gone
         self.ledger.opened(node, list(unheard))
         node.ask = frozenset()
 
