@@ -5,10 +5,9 @@ A producer that wants this (the Spark sink) writes one queue, numbers its messag
     UNIQ_KEY = "TQ!" + producer (20 hex digits) + sequence (16 hex digits: micro-batch << 32 | row)
 
 and says in the properties of the send, `__TQ_IDEMPOTENT = producer:first sequence:messages`, that it wants to be
-checked. The
-table keeps the last sequence of each producer. The log is the truth: the table is read off it (`catch_up`), so it
-survives crashes, is the same on every replica and needs no protocol of its own; `config/idempotence.json` is a snapshot
-that only makes starting faster. A send is
+checked. The table keeps the last sequence of each producer. The log is the truth: the table is read off it
+(`catch_up`), so it survives crashes, is the same on every replica and needs no protocol of its own;
+`config/idempotence.json` is a snapshot that only makes starting faster. A send is
 
     new        the first row of a micro-batch, or the next one of the current; appended
     repeated   wholly or partly written before: only what is missing is appended, and the answer waits for the copies

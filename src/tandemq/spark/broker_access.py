@@ -1,8 +1,7 @@
 """Queues of a live cluster: routes, offsets and bulk pulls over blocking sockets; one event loop less in every worker.
 
-Whoever of a broker group answers may serve a read: the preferred member first, then the others, and a broken read
-goes on
-from where it was. Connections live in the worker process and are shared by its tasks, one after the other.
+Whoever of a broker group answers may serve a read: the preferred member first, then the others, and a broken read goes
+on from where it was. Connections live in the worker process and are shared by its tasks, one after the other.
 """
 
 from collections.abc import Callable, Iterator, Mapping

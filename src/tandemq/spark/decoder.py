@@ -1,10 +1,8 @@
 """Records to Arrow: the one decoder of files and pulls. Only the columns of the wanted schema are built.
 
-`Decoder.decode` takes a buffer and the positions of records in it and yields RecordBatches. Damage is an error
-that names
-the place; in permissive mode the damaged record is left out, counted, and reported in the `_corrupt_record` column
-if the
-schema has it.
+`Decoder.decode` takes a buffer and the positions of records in it and yields RecordBatches. Damage is an error that
+names the place; in permissive mode the damaged record is left out, counted, and reported in the `_corrupt_record`
+column if the schema has it.
 """
 
 import ipaddress

@@ -2,10 +2,9 @@
 
     UNIQ_KEY = "TQ!" + producer (20 hex digits) + sequence (16 hex digits)
 
-The producer is a digest of sink, partition, topic, broker and queue, so one producer writes one queue; the
-sequence rises
-with every message: micro-batch number << 32 | row. A repeat of the same rows makes the same keys: consumers can drop
-repeats, and our broker can refuse them (`broker.idempotence`), because both are read off the log itself.
+The producer is a digest of sink, partition, topic, broker and queue, so one producer writes one queue; the sequence
+rises with every message: micro-batch number << 32 | row. A repeat of the same rows makes the same keys: consumers can
+drop repeats, and our broker can refuse them (`broker.idempotence`), because both are read off the log itself.
 """
 
 import hashlib

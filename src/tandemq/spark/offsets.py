@@ -4,11 +4,9 @@ A stream offset is a plain dict:
 
     {"v": 1, "q": {"broker/topic/0": next_offset, ...}, "initial": true?, "from": {"broker/topic/0": start, ...}?}
 
-`q` holds the next offset of every queue. Spark asks for the initial offset twice and again when batch 0 is
-replayed, and
-stores it nowhere, so a moving "latest" would lose messages: the end offset of a batch therefore carries, in
-`from`, where
-each queue begins that the start offset does not settle (all of them for an initial offset; new queues later).
+`q` holds the next offset of every queue. Spark asks for the initial offset twice and again when batch 0 is replayed,
+and stores it nowhere, so a moving "latest" would lose messages: the end offset of a batch therefore carries, in `from`,
+where each queue begins that the start offset does not settle (all of them for an initial offset; new queues later).
 """
 
 from collections.abc import Callable, Iterable, Mapping
@@ -199,9 +197,8 @@ def limited_bytes(starts: Offsets, stops: Offsets, size_max: int, size_of: Mappi
 def tasks_of(slices: list[Slice], *, tasks_min: int = 0, count_max: int = 0, count_min: int = 0) -> list[list[Slice]]:
     """Slices grouped into tasks: large ones are split, small ones share.
 
-    `count_max`: no task reads more; `tasks_min`: at least so many tasks if there are enough messages; `count_min`:
-    a task
-    takes further slices until it has so many messages (never beyond count_max, never below tasks_min tasks).
+    `count_max`: no task reads more; `tasks_min`: at least so many tasks if there are enough messages; `count_min`: a
+    task takes further slices until it has so many messages (never beyond count_max, never below tasks_min tasks).
     """
     total = sum(piece.length for piece in slices)
     if not total:

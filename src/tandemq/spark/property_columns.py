@@ -5,9 +5,8 @@ The texts of a batch lie one after the other in one buffer. In the form that eve
     name 0x01 value 0x02 name 0x01 value 0x02 ...
 
 the separators alternate through the whole buffer, so names and values are every other token, cut by one pass of numpy
-and gathered by Arrow. Texts of another form (separator missing, empty value, duplicate name, bytes that are no
-UTF-8) are
-first rewritten one by one by the same rules as `model.message.decode_properties`; then the fast way is right again.
+and gathered by Arrow. Texts of another form (separator missing, empty value, duplicate name, bytes that are no UTF-8)
+are first rewritten one by one by the same rules as `model.message.decode_properties`; then the fast way is right again.
 A value with a separator inside can't be rewritten: then the whole batch goes through Python dicts.
 """
 

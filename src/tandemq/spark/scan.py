@@ -1,10 +1,8 @@
 """Reading the log itself: physical ranges of segments, and single records found through a consume queue.
 
-A range [start, stop) yields the records that *begin* in it, so a segment may be cut anywhere: a range that does
-not start
-at a record looks for the first one. Damage belongs to the range whose last record comes before it, so that every
-damaged
-place is reported exactly once however the log is cut.
+A range [start, stop) yields the records that *begin* in it, so a segment may be cut anywhere: a range that does not
+start at a record looks for the first one. Damage belongs to the range whose last record comes before it, so that every
+damaged place is reported exactly once however the log is cut.
 """
 
 from collections.abc import Iterator

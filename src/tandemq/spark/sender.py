@@ -1,10 +1,9 @@
 """Sends batches to the masters of a cluster and lets go of one only when it is acknowledged.
 
-Per broker: one connection, several sends under way, all unacknowledged batches kept in order. When a connection
-breaks, a
-broker refuses for the moment or a copy was not made in time, the master is looked up again (it may be another node
-by now)
-and everything unacknowledged is sent again, in order. That may store a message twice: the keys tell (`idempotent_key`).
+Per broker: one connection, several sends under way, all unacknowledged batches kept in order. When a connection breaks,
+a broker refuses for the moment or a copy was not made in time, the master is looked up again (it may be another node by
+now) and everything unacknowledged is sent again, in order. That may store a message twice: the keys tell
+(`idempotent_key`).
 """
 
 from collections import deque

@@ -4,9 +4,8 @@
     spark.readStream.format("rocketmq").option("nameserver", "ns:9876").option("subscribe", "orders").load()
     df.write.format("rocketmq").option("nameserver", "ns:9876").option("topic", "orders").mode("append").save()
 
-Parameters are passed by keyword, so their names are Spark's. No reader implements `pushFilters`: in Spark 4 it
-makes later
-queries of the same DataFrame return wrong rows; filters are options.
+Parameters are passed by keyword, so their names are Spark's. No reader implements `pushFilters`: in Spark 4 it makes
+later queries of the same DataFrame return wrong rows; filters are options.
 """
 
 from typing import Any

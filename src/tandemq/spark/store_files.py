@@ -185,8 +185,7 @@ def log_end(segments: list[Segment], limit: int | None, known: int = 0) -> int:
     """The end of the last whole record at or below `limit`; `known` is an earlier answer to go on from.
 
     What is not a record ends the log, as in a broker's recovery, unless a record follows it: then the middle is
-    damaged,
-    which reading will report, and the log goes on behind it.
+    damaged, which reading will report, and the log goes on behind it.
     """
     if not segments:
         return 0

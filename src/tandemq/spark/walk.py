@@ -1,12 +1,10 @@
 """Where the records of a piece of log begin: one vectorised pass over the sizes.
 
-A record says its size, so positions form a chain that only a loop can follow; in Python that loop costs more than
-all the
-columns together. Instead many places of the buffer are followed at once: a *lane* starts at a likely record (its magic,
-and its physical offset where the buffer's place in the log is known), numpy advances all lanes by one record per step,
-and a lane counts only if the lane before it arrives exactly at its start. Lane 0 starts at a known record, so by
-induction
-every accepted position is on the chain; where two lanes don't meet, the plain loop takes over from there.
+A record says its size, so positions form a chain that only a loop can follow; in Python that loop costs more than all
+the columns together. Instead many places of the buffer are followed at once: a *lane* starts at a likely record (its
+magic, and its physical offset where the buffer's place in the log is known), numpy advances all lanes by one record per
+step, and a lane counts only if the lane before it arrives exactly at its start. Lane 0 starts at a known record, so by
+induction every accepted position is on the chain; where two lanes don't meet, the plain loop takes over from there.
 """
 
 import struct
@@ -25,8 +23,7 @@ _MAGIC_PREFIX = MAGIC_V1.to_bytes(4, "big")[:3]
 _MAGIC_MASK = 0xFFFFFFFF ^ (MAGIC_V1 ^ MAGIC_V2)
 _MAGIC_BITS = MAGIC_V1 & _MAGIC_MASK
 """Two magics, told from all others by one comparison; the bits they differ in (0x0C) also allow two unused values,
-which
-the decoder refuses."""
+which the decoder refuses."""
 _LANE_BYTES = 1 << 16
 """About 80 records of 800 bytes per lane: enough to pay for finding its start, and enough lanes for numpy."""
 _LANES_MIN = 8
@@ -60,8 +57,7 @@ def walk(buffer: Any, start: int, stop: int, limit: int, *, base: int | None = N
     """Positions of the records that begin in [start, stop) and end at or before `limit`.
 
     `buffer` is bytes, bytearray or mmap (it must have `find`); `start` must be a record boundary. `base` is the
-    physical
-    offset of the buffer's first byte, None when the records are not in log order (pulled messages).
+    physical offset of the buffer's first byte, None when the records are not in log order (pulled messages).
     """
     limit = min(limit, len(buffer))
     stop = min(stop, limit)
