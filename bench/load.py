@@ -31,9 +31,9 @@ _OPAQUE_BASE = 1_000_000_000
 _OPAQUE_MARK = b'"opaque":'
 
 
-def send_template(topic: str, queue_id: int, size: int, group: str) -> tuple[bytes, bytes]:
-    """A send's frame, split where the opaque goes."""
-    unique_key = "7F00000100002A139F5504B2D2A40001"
+def send_template(topic: str, queue_id: int, size: int, group: str) -> list[bytes]:
+    """A send's frame, split where the request's number goes: as its opaque, and as the end of its unique key."""
+    unique_key = f"7F00000100002A139F5504{_OPAQUE_BASE}"
     header = SendHeader(
         producerGroup=group,
         topic=topic,
@@ -47,15 +47,14 @@ def send_template(topic: str, queue_id: int, size: int, group: str) -> tuple[byt
     )
     body = bytes(i * 31 % 251 for i in range(size))
     command = Command(310, send_ext(header, short=True), body, opaque=_OPAQUE_BASE, language="JAVA")
-    before, _, after = encode_request(command).partition(b"%d" % _OPAQUE_BASE)
-    return before, after
+    return encode_request(command).split(b"%d" % _OPAQUE_BASE)
 
 
 class Sender(asyncio.Protocol):
     """One connection with a constant number of sends in flight."""
 
-    def __init__(self, template: tuple[bytes, bytes], window: int, latencies: "array[float]") -> None:
-        self._before, self._after = template
+    def __init__(self, template: list[bytes], window: int, latencies: "array[float]") -> None:
+        self._template = template
         self._window = window
         self._latencies = latencies
         self._sent_at: dict[int, float] = {}
@@ -76,7 +75,7 @@ class Sender(asyncio.Protocol):
         parts = []
         for opaque in range(self._next, self._next + count):
             self._sent_at[opaque] = now
-            parts += (self._before, b"%d" % opaque, self._after)
+            parts.append((b"%d" % opaque).join(self._template))
         self._next += count
         self._transport.write(b"".join(parts))
 

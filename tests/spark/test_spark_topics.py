@@ -53,6 +53,7 @@ def test_batch_write_and_read(spark: Any, cluster: Any) -> None:
     """Every row once; ranges by offsets JSON; tags by the broker's and the exact comparison; errors are sentences."""
     broker = cluster.add_broker()
     cluster.create_topic(broker, "t", 4)
+    assert bodies(source(spark, cluster, "t")) == []
     save(
         numbers(spark, 3000).selectExpr("*", "concat('g', cast(body as int) % 3) as tags"),
         cluster,

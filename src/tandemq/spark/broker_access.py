@@ -4,6 +4,7 @@ Whoever of a broker group answers may serve a read: the preferred member first, 
 on from where it was. Connections live in the worker process and are shared by its tasks, one after the other.
 """
 
+import contextlib
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, NamedTuple, TypeVar
@@ -239,7 +240,17 @@ class BrokerAccess:
             found.update(
                 {queue: Range(low, max(low, high)) for queue, (low, high) in zip(members, bounds, strict=True)}
             )
+            self._ask_others(broker, found, [queue for queue in members if found[queue].first == found[queue].next])
         return found
+
+    def _ask_others(self, broker: str, found: dict[QueueRef, Range], empty: list[QueueRef]) -> None:
+        """A slave may not know a new topic yet: queues that look empty there are asked for elsewhere too."""
+        for address in self._members(broker)[1:] if empty else ():
+            with contextlib.suppress(RemotingError, ReplyError, ClientError, OSError):
+                bounds = _Bounds(empty)(self._reader(address))
+                found.update(
+                    {queue: Range(low, high) for queue, (low, high) in zip(empty, bounds, strict=True) if low < high}
+                )
 
     def at_time(self, times: Mapping[QueueRef, int]) -> Mapping[QueueRef, int]:
         found = {}

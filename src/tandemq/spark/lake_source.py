@@ -44,7 +44,8 @@ class LakeReader(DataSourceReader):
         ]
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
-        assert isinstance(partition, PartPartition)
+        if not isinstance(partition, PartPartition):
+            return  # InputPartition(None): Spark starts one task even where there are no partitions
         names = list(dict.fromkeys([*self._columns.names, "store_timestamp"]))
         for batch in read_part(self._root, partition.path, partition.topic, names, _ROWS):
             kept = self._in_time(batch)

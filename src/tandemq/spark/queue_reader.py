@@ -66,7 +66,8 @@ class _QueueReading:
     arrow_schema: pa.Schema
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
-        assert isinstance(partition, QueuePartition)
+        if not isinstance(partition, QueuePartition):
+            return  # InputPartition(None): Spark starts one task even where there are no partitions
         batches = self._batches(partition.slices)
         yield from prefetched(batches) if self.options.prefetch else batches
 
