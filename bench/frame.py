@@ -220,7 +220,7 @@ def machine() -> dict[str, Any]:
         "memory_gib": round(int((_first_line("/proc/meminfo", "MemTotal") or "0 kB").split()[0]) / 2**20, 1),
         "kernel": platform.release(),
         "system": _release(),
-        "python": platform.python_version(),
+        "python": platform.python_version() + (" of the distribution" if sys.base_prefix == "/usr" else ""),
         "load_1m": round(os.getloadavg()[0], 2),
         "commit": _commit(),
     }
