@@ -16,7 +16,7 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parent.parent
 BIN = Path(sys.executable).parent
 QUICK = "not slow and not peer and not spark"
-TWO_FILES_AT_A_TIME = ["-n", "2", "--dist", "loadfile"]
+TWO_FILES_AT_A_TIME = ["-n", "2", "--dist", "loadfile", "--no-loadscope-reorder"]
 SHORT_LIVED_JVMS = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
 """The tests start a hundred JVMs that live for seconds: without the second compiler they take a third less time."""
 

@@ -1,12 +1,16 @@
 """Which address and ports a broker has: its own IP where the configuration names none, free ports where it says 0."""
 
+import random
 import socket
 
 from tandemq.errors import ConfigError
 
 VIP_OFFSET = -2
 HA_OFFSET = 1
-_ATTEMPTS = 50
+_ATTEMPTS = 200
+_LISTENERS = range(12_000, 32_000)
+"""Below the ports that the kernel gives to outgoing connections: one of those may be gone when a broker restarts, even
+taken by somebody who tried to reach the broker meanwhile and was connected to itself."""
 
 
 def own_ip(configured: str) -> str:
@@ -32,10 +36,8 @@ def host_bytes(ip: str, port: int) -> bytes:
 def free_port(bind_address: str) -> int:
     """A port that is free together with those of the VIP and HA listeners beside it."""
     for _ in range(_ATTEMPTS):
-        with socket.socket() as probe:
-            probe.bind((bind_address, 0))
-            port = int(probe.getsockname()[1])
-        if all(_is_free(bind_address, port + offset) for offset in (VIP_OFFSET, HA_OFFSET)):
+        port = random.choice(_LISTENERS)
+        if all(_is_free(bind_address, port + offset) for offset in (VIP_OFFSET, 0, HA_OFFSET)):
             return port
     raise ConfigError(f"listenPort=0: no free port with free neighbours was found in {_ATTEMPTS} attempts")
 
