@@ -34,6 +34,8 @@ class Tally:
     def __init__(self) -> None:
         self.passed = self.failed = 0
         self.skipped: Counter[str] = Counter()
+        self.names: list[str] = []
+        self.passed_late: list[str] = []
 
     def add(self, report: Path) -> None:
         if not report.exists():
@@ -45,10 +47,17 @@ class Tally:
                 self.skipped[skip.get("message") or "no reason given"] += 1
             else:
                 self.passed += 1
+                self.names.append(f"{case.get('classname')}::{case.get('name')}")
+
+    def add_second_try(self, second: "Tally") -> None:
+        self.passed_late += second.names
+        self.passed += second.passed
+        self.failed -= second.passed
 
     def lines(self) -> list[str]:
+        late = [f"FLAKY, passed at the second try only, find out why: {name}" for name in self.passed_late]
         reasons = [f"skipped {count}: {reason}" for reason, count in self.skipped.most_common()]
-        return [*reasons, f"{self.passed} passed, {self.failed} failed, {self.skipped.total()} skipped"]
+        return [*late, *reasons, f"{self.passed} passed, {self.failed} failed, {self.skipped.total()} skipped"]
 
 
 def run_checks() -> list[str]:
@@ -75,6 +84,22 @@ def run_pytest(arguments: list[str], tally: Tally, *, coverage: bool = False) ->
     return done.returncode in (0, 5)
 
 
+def run_rest(tally: Tally) -> bool:
+    """What is marked slow, peer or spark. Programs that are not ours, several JVMs at a time on two busy cores, may
+    fail for reasons of their own: what needs them gets a second try, and the last lines tell.
+    """
+    first = Tally()
+    fine = run_pytest(["-m", f"not ({QUICK})", "--durations=25", *TWO_FILES_AT_A_TIME], first)
+    tally.passed, tally.failed = tally.passed + first.passed, tally.failed + first.failed
+    tally.skipped += first.skipped
+    if fine or not first.failed:
+        return fine
+    second = Tally()
+    fine = run_pytest(["--last-failed", "--last-failed-no-failures=none", "-m", "peer or spark"], second)
+    tally.add_second_try(second)
+    return fine and tally.failed == 0
+
+
 def report_coverage() -> None:
     subprocess.run([BIN / "coverage", "combine", "-q"], cwd=ROOT, check=False)
     done = subprocess.run([BIN / "coverage", "report", "--format=total"], cwd=ROOT, capture_output=True, text=True)
@@ -94,8 +119,7 @@ def main(arguments: list[str]) -> int:
         fine = run_pytest(["-m", QUICK, *TWO_FILES_AT_A_TIME], tally, coverage=not quick)
         if not quick:
             report_coverage()
-            rest = ["-m", f"not ({QUICK})", "--durations=25", *TWO_FILES_AT_A_TIME]
-            fine = run_pytest(rest, tally) and fine
+            fine = run_rest(tally) and fine
     if failed_checks:
         print(f"checks failed: {', '.join(failed_checks)}")
     print("\n".join(tally.lines()), flush=True)
