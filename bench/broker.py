@@ -24,10 +24,7 @@ def _java(driver: str, side: str, run: Run) -> Mapping[str, float]:
         topic = peers.topic(up)
 
         def produce(count: int, senders: int, mode: str) -> dict[str, float]:
-            said = peers.java(driver, "Produce", up.namesrv, topic, run.count(count, 200), SIZE, senders, mode)
-            if mode != "oneway" and said["statuses"] != {"SEND_OK": said["count"]}:
-                raise RuntimeError(f"{side}: not every message was stored: {said}")
-            return said
+            return peers.produce(driver, up, topic, run.count(count, 200), SIZE, senders, mode)
 
         produce(40_000, 256, "async")  # the servers' own warm-up
         used = _cpu_of_servers(up)

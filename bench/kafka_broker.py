@@ -17,7 +17,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-from tests.peers import tools
+from tests.peers import servers, tools
 
 BROKER_VERSION = "4.3.1"
 CONNECTOR_VERSION = "4.2.0"
@@ -133,7 +133,7 @@ class Kafka:
 def kafka(directory: Path) -> Iterator[Kafka]:
     """A broker with an empty log under `directory`; gone when the block ends."""
     class_path = _resolved(f"kafka-{BROKER_VERSION}", _BROKER_JARS, ())
-    port, controller = _free_port(), _free_port()
+    port, controller = servers.free_ports(2)
     directory.mkdir(parents=True)
     config, log = directory / "server.properties", directory / "broker.log"
     config.write_text(_PROPERTIES.format(host=_HOST, port=port, controller=controller, data=directory / "data"))
@@ -177,10 +177,3 @@ def _answers(port: int) -> bool:
     except OSError:
         return False
     return len(reply) >= 10 and struct.unpack(">iih", reply[:10])[1:] == (7, 0)
-
-
-def _free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind((_HOST, 0))
-        port: int = probe.getsockname()[1]
-        return port

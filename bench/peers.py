@@ -69,6 +69,16 @@ def java(version: str, driver: str, *arguments: object) -> dict[str, Any]:
     return _json([*command, *map(str, arguments)], environment)
 
 
+def produce(
+    version: str, up: servers.Servers, topic: str, count: int, size: int, senders: int, mode: str
+) -> dict[str, float]:
+    """One run of the Java producer; RuntimeError unless every message was stored as the broker's role promises."""
+    said = java(version, "Produce", up.namesrv, topic, count, size, senders, mode)
+    if said["statuses"] != {"SEND_OK": said["count"]}:
+        raise RuntimeError(f"not every message was answered with SEND_OK: {said}")
+    return said
+
+
 def load(what: str, up: servers.Servers, *arguments: object, core: int | None = None) -> dict[str, Any]:
     """One run of our own generator in a process of its own, on one core if told."""
     command = [sys.executable, str(LOAD), what, "--address", up.broker, "--json", *map(str, arguments)]

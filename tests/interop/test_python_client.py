@@ -16,6 +16,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
+from tests.peers.servers import free_ports
 
 from tandemq.client import (
     SQL92,
@@ -69,25 +70,6 @@ class Cluster:
         return ClientConfig(namesrv=self.namesrv, rebalance_interval_ms=2000, **options)  # type: ignore[arg-type]
 
 
-def free_ports() -> tuple[int, int]:
-    """(name server port, broker port): the broker needs its neighbours -2 and +1 as well."""
-    # Below the ports that the kernel gives to outgoing connections.
-    for base in range(12060 + os.getpid() % 900 * 20, 32000, 20):
-        with_all = [base, base + 8, base + 10, base + 11]
-        if all(_free(port) for port in with_all):
-            return base, base + 10
-    raise AssertionError("no free ports")
-
-
-def _free(port: int) -> bool:
-    with socket.socket() as probe:
-        try:
-            probe.bind(("127.0.0.1", port))
-        except OSError:
-            return False
-        return True
-
-
 @pytest.fixture(scope="module", params=TARGETS)
 def cluster(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
     given = os.environ.get("TANDEMQ_TEST_CLUSTER")
@@ -96,7 +78,7 @@ def cluster(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFac
         yield Cluster(namesrv, master, request.param)
         return
     where = tmp_path_factory.mktemp(request.param)
-    namesrv_port, port = free_ports()
+    (namesrv_port,), (port,) = free_ports(), free_ports(around=True)
     start = _start_ours if request.param == "ours" else _start_rocketmq
     stop = start(request.param, where, namesrv_port, port)
     try:

@@ -1,7 +1,6 @@
 """The Python client with TLS and signed requests, against our servers started from their property files."""
 
 import asyncio
-import os
 import shutil
 import socket
 import ssl
@@ -12,6 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
+from tests.peers.servers import free_ports
 
 from tandemq.client import Admin, ClientConfig, Message, Producer
 from tandemq.client.bulk import Credentials, QueueReader
@@ -62,7 +62,7 @@ def servers(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Servers]:
     make += ["-addext", "subjectAltName=IP:127.0.0.1", "-keyout", str(key), "-out", str(certificate)]
     subprocess.run(make, check=True, capture_output=True)
     accounts.write_text(ACCOUNTS)
-    ports = _free_ports()
+    ports = (*free_ports(), *free_ports(around=True))
     secure = {
         "tlsMode": "enforcing",
         "tlsServerCertPath": certificate,
@@ -98,23 +98,6 @@ def servers(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Servers]:
             process.terminate()
         for process in processes:
             process.wait(20)
-
-
-def _free_ports() -> tuple[int, int]:
-    """Name server and broker with its neighbours, below the ports the kernel gives to outgoing connections."""
-    for base in range(12070 + os.getpid() % 900 * 20, 32000, 20):
-        if all(_free(port) for port in (base, base + 3, base + 5, base + 6)):
-            return base, base + 5
-    raise AssertionError("no free ports")
-
-
-def _free(port: int) -> bool:
-    with socket.socket() as probe:
-        try:
-            probe.bind(("127.0.0.1", port))
-        except OSError:
-            return False
-        return True
 
 
 def _wait_for(port: int, process: "subprocess.Popen[bytes]", log: Path) -> None:

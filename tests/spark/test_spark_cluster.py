@@ -4,7 +4,6 @@ import json
 import os
 import shutil
 import signal
-import socket
 import subprocess
 import sys
 import threading
@@ -16,6 +15,7 @@ from typing import Any
 
 import pyspark
 import pytest
+from tests.peers.servers import free_ports
 
 from tandemq.spark.columns import default_arrow_schema
 from tandemq.spark.decoder import Decoder
@@ -29,18 +29,12 @@ HERE = Path(__file__).parent
 SOURCES = HERE.parent.parent / "src"
 
 
-def free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])
-
-
 class Cluster:
     """Master and workers from the pip package, each a process group of its own."""
 
     def __init__(self, directory: Path, python: str) -> None:
         self.processes: list[subprocess.Popen[bytes]] = []
-        port, self._web = free_port(), free_port()
+        port, self._web = free_ports(2)
         self.master = f"spark://127.0.0.1:{port}"
         self.environment = {
             **os.environ, "SPARK_HOME": str(HOME), "SPARK_LOCAL_IP": "127.0.0.1", "PYSPARK_PYTHON": python,
@@ -51,7 +45,7 @@ class Cluster:
             work = directory / f"work{number}"
             work.mkdir()
             self._start(
-                "worker.Worker", "--host", "127.0.0.1", "--webui-port", str(free_port()), "--cores", "1", "--memory",
+                "worker.Worker", "--host", "127.0.0.1", "--webui-port", str(*free_ports()), "--cores", "1", "--memory",
                 "1g", "--work-dir", str(work), self.master,
             )  # fmt: skip
         self._await_workers()
