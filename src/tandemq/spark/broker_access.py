@@ -7,7 +7,8 @@ on from where it was. Connections live in the worker process and are shared by i
 import contextlib
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
-from typing import Any, NamedTuple, TypeVar
+from functools import lru_cache
+from typing import NamedTuple, TypeVar
 
 import pyarrow as pa
 
@@ -132,10 +133,6 @@ class Cluster:
 
 _readers: dict[tuple[str, str, int, int, int], QueueReader] = {}
 """Open connections of this worker process."""
-_accesses: dict[PullOptions, dict[str, Any]] = {}
-"""What this worker process has found out for each set of options: every task unpickles a new access, and asking all
-members who is in sync costs more than a small micro-batch reads."""
-_ACCESSES_MAX = 64
 
 
 @dataclass(frozen=True, slots=True)
@@ -167,28 +164,15 @@ class BrokerAccess:
 
     def __init__(self, options: PullOptions) -> None:
         self._options = options
-        self._reset()
-
-    def _reset(self) -> None:
-        self._cluster = Cluster(self._options)
+        self._cluster = Cluster(options)
         self._clock = SystemClock()
         self._groups: dict[str, BrokerGroup] = {}
         self._choices: dict[str, Chosen] = {}
         self._sizes: dict[QueueRef, float] = {}
         self._seen: set[str] = set()
 
-    def __getstate__(self) -> PullOptions:
-        return self._options
-
-    def __setstate__(self, options: PullOptions) -> None:
-        known = _accesses.get(options)
-        if known is None:
-            self._options = options
-            self._reset()
-            if len(_accesses) >= _ACCESSES_MAX:
-                _accesses.clear()
-            known = _accesses[options] = self.__dict__
-        self.__dict__ = known
+    def __reduce__(self) -> tuple[object, ...]:
+        return access_of_process, (self._options,)
 
     # -- which queues ------------------------------------------------------------------------------------
 
@@ -458,6 +442,12 @@ class BrokerAccess:
                 link.wait(opaque).raise_for_code()
         finally:
             link.close()
+
+
+@lru_cache(maxsize=64)
+def access_of_process(options: PullOptions) -> BrokerAccess:
+    """One for all tasks of a worker process: asking all members who is in sync costs more than a small micro-batch."""
+    return BrokerAccess(options)
 
 
 def _decoded(chunks: list[bytes | memoryview], decoder: Decoder, rows_max: int) -> Iterator[pa.RecordBatch]:

@@ -73,7 +73,6 @@ class MessageStore:
         self._store_host = store_host
         self._store_host_flag = STORE_HOST_V6 if len(store_host) == 20 else 0
         self._sync_flush = config.flush_disk_type is FlushDiskType.SYNC_FLUSH
-        self._confirmed: int | None = None
         self._topics: dict[str, tuple[bytes, int]] = {}
         self._lock: Lock | None = None
         self._closed = False
@@ -174,7 +173,7 @@ class MessageStore:
             check_crc=self.config.check_crc_on_recover,
             read_only=self._read_only,
             monotonic=self._clock.monotonic,
-            dispatch_limit=self._confirmed,
+            dispatch_limit=self._views.confirmed,
             progress=progress,
             save=self._history.save_damaged,
         )
@@ -279,17 +278,12 @@ class MessageStore:
     def readable_limit(self) -> int:
         """Readers and dispatch stop here: what is flushed (SYNC_FLUSH) or appended, and not above what is confirmed."""
         limit = self._flusher.flushed if self._sync_flush else self.log.appended
-        if self._confirmed is not None and self._confirmed < limit:
-            return self._confirmed
-        return limit
-
-    @readable_limit.setter
-    def readable_limit(self, offset: int | None) -> None:
-        self.set_confirmed(offset)
+        confirmed = self._views.confirmed
+        return confirmed if confirmed is not None and confirmed < limit else limit
 
     def set_confirmed(self, offset: int | None) -> None:
         """Replication's word on what can't vanish any more; None when it has none to give."""
-        self._confirmed = self._views.confirmed = offset
+        self._views.confirmed = offset
 
     @property
     def health(self) -> Health:

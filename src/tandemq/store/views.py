@@ -92,8 +92,7 @@ class Views:
     def note_dispatched(self, touched: set[tuple[str, int]]) -> None:
         """These queues got messages: writes or hands over what has been waiting long enough."""
         self.dirty |= touched
-        now = self._clock.monotonic()
-        if (now - self._last_handed) * 1000 >= self._config.flush_views_interval_ms:
+        if self.are_due:
             self.hand_over()
         elif self.dispatcher.pending_size > self._config.pending_views_max:
             self.write_tails()
