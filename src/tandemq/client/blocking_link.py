@@ -7,6 +7,7 @@ import select
 import socket
 import ssl
 import struct
+import weakref
 from typing import NamedTuple
 
 from tandemq.clock import Clock, SystemClock
@@ -52,6 +53,8 @@ class BlockingLink:
             plain.close()
             raise ConnectFailed(f"{address}: {error}") from None
         self._socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        # Spark's workers are never told that they are done: a link that nobody holds any more closes by itself.
+        self.close = weakref.finalize(self, self._socket.close)
         self._answers: dict[int, Command] = {}
         self._opaque = 0
         self._prefix = bytearray(PREFIX.size)
@@ -60,9 +63,6 @@ class BlockingLink:
         self._wanted = memoryview(self._prefix)
         """Where the next bytes go: the rest of the prefix or of the frame."""
         self._encoding = self._header_size = 0
-
-    def close(self) -> None:
-        self._socket.close()
 
     def send(self, code: int, ext: dict[str, str], body: bytes | memoryview = b"") -> int:
         """Writes a request; the opaque to `wait` for. Answers are read meanwhile if the socket takes no more."""
