@@ -84,6 +84,7 @@ def _plot(data: dict[str, Any], sides: list[str]) -> Path | None:
 
     mpl.use("svg")
     mpl.rcParams["svg.hashsalt"] = data["name"]  # the same numbers give the same file
+    mpl.rcParams["svg.fonttype"] = "none"  # text stays text: files people can search, and small ones
     from matplotlib import pyplot
 
     figures = data["figures"]

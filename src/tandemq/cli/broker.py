@@ -72,7 +72,6 @@ async def _serve(loaded: Loaded) -> None:
     )
     async with running:
         gc.freeze()  # what start-up made stays for good: later collections need not look at it
-        gc.set_threshold(10_000, 20, 20)  # requests leave no cycles; looking for them 14 times less costs 5 % less CPU
         print(f"The broker[{running.live.broker.broker_name}, {running.address}] boot success.", flush=True)
         await stopped.wait()
 

@@ -19,8 +19,8 @@ from tandemq.spark.walk import End, Positions, looks_like_record, resynchronise,
 
 _WALK_BYTES = 32 << 20
 BATCH_BYTES = 16 << 20
-"""Log bytes of one Arrow batch at most. Spark takes 5,000 to 50,000 rows equally fast; decoding costs a tenth less per
-message with 20,000 than with 10,000."""
+"""Log bytes of one Arrow batch at most: Spark hardly cares how large batches are, decoding prefers large ones, and a
+worker's memory is a few of them."""
 
 
 @dataclass(frozen=True, slots=True)

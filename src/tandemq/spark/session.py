@@ -19,7 +19,7 @@ TUNED: dict[str, str] = {
     "spark.sql.streaming.checkpointFileManagerClass": (
         "org.apache.spark.sql.execution.streaming.checkpointing.FileSystemBasedCheckpointFileManager"
     ),
-    # The decoders give Arrow batches of about 8 MB; the sink takes them as large.
+    # What the sink gets at a time; the decoders make batches of their own size (rowsPerBatch).
     "spark.sql.execution.arrow.maxRecordsPerBatch": "10000",
     "spark.sql.session.timeZone": "UTC",
     # A worker that imports pyarrow on a busy machine may take longer than the default 15 s to say hello.
