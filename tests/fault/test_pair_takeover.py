@@ -1,6 +1,7 @@
 """Real processes: who comes back with the conf file of a master while another reigns follows it and never writes."""
 
 import asyncio
+import shutil
 from pathlib import Path
 
 import pytest
@@ -65,6 +66,29 @@ def test_a_demoted_master_restarted_with_its_old_conf_follows(tmp_path: Path) ->
             await pair.in_sync(pair.slave, quiet=False)
             await acknowledged(load, 10)
             await pair.check(await load.stop())
+
+    asyncio.run(scenario())
+
+
+def test_a_slave_on_a_new_disk_is_promoted_without_waiting_for_the_one_it_replaced(tmp_path: Path) -> None:
+    async def scenario() -> None:
+        # So long that the old identity is still on record when the new one is in sync.
+        async with RealPair(tmp_path, properties={"haMaxTimeSlaveNotCatchup": "6000"}) as pair:
+            await in_sync_pair(pair)
+            load = pair.load(senders=2)
+            await acknowledged(load, 50)
+            pair.slave.kill()
+            shutil.rmtree(pair.slave.store)
+            pair.slave.start()
+            await pair.in_sync(quiet=False)
+            assert len((await pair.status(pair.master))["in_sync"]) == 2
+            result = await load.stop()
+            new = (await pair.status(pair.slave))["replica"]
+            for broker in (pair.master, pair.slave):
+                await becomes(pair, broker, in_sync=[new])
+            await promoted(pair, pair.slave)
+            await pair.in_sync(pair.slave)
+            await pair.check(result)
 
     asyncio.run(scenario())
 

@@ -185,7 +185,7 @@ class Pair:
 
     def _decide(self, view: View, *, waited: bool = False) -> Verdict:
         record = self.node.record
-        last = record.history.last
+        last = record.last_reign
         own = Own(
             address=self._broker.address,
             is_open=self.node.is_open,
@@ -616,7 +616,7 @@ class Pair:
         }
 
     def _slave_facts(self) -> dict[str, str]:
-        last = self.node.record.history.last
+        last = self.node.record.last_reign
         return {
             "tandemqRole": SLAVE,
             "tandemqGroup": self.node.group,

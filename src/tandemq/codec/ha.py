@@ -279,6 +279,8 @@ class Hello(msgspec.Struct, frozen=True):
     members: list[str]
     """The replicas of the group it knows of, from the last master it followed."""
     last_file_only: bool = False
+    alone_from: int = -1
+    """Bytes from here on are of reigns that asked nobody and that nobody joined; -1 for none."""
 
 
 class Welcome(msgspec.Struct, frozen=True):

@@ -134,18 +134,27 @@ class ReplicaRecord:
     """Bytes from here on were written by reigns that began without asking anybody: 0 for a store that began empty.
     If a replica turns out to hold another reign, these bytes have no say against it.  -1: the group was heard."""
 
+    alone_from: int = -1
+    """Of these, bytes from here on are of reigns that no replica has joined: they bind nobody.  -1: somebody joined."""
+
     before: Promise | None = None
-    """While this node campaigns: what it had promised before.  None once the campaign opened, or when there is none."""
+    """While this node campaigns or reigns alone: what it had promised before.  None when somebody may rely on more."""
     campaigned: int = 0
     """The highest number this node ever asked for; never asked for again."""
 
     def withdrawn(self) -> "ReplicaRecord":
-        """This record without its own campaign that never opened.
+        """This record without its own campaign that never opened, or opened and stayed alone.
 
         Nobody but this node could have opened it, so giving it up breaks no promise to anybody; keeping it would depose
         the master that reigns meanwhile as soon as this node follows it.
         """
         return self if self.before is None else replace(self, promise=self.before, before=None)
+
+    @property
+    def last_reign(self) -> Epoch | None:
+        """The last epoch of this log that may bind anybody."""
+        binding = (e for e in reversed(self.history.epochs) if self.alone_from < 0 or e.start < self.alone_from)
+        return next(binding, None)
 
     def with_(self, **changes: object) -> "ReplicaRecord":
         return replace(self, **changes)  # type: ignore[arg-type]

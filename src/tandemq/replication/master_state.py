@@ -226,18 +226,23 @@ class MasterState:
             self._take(out, furthest, now)
 
     def _furthest(self) -> Session | None:
-        """The replica whose log is newer than ours: by the last reign that wrote to it, then by length."""
+        """The replica whose log is newer than ours."""
         heard = self._heard()
         end = self.log.end
         if any(self._holds_other_reign(session) for session in heard):
             end = min(end, self.record.blind_from)
-        best, mark = None, (self._written_epoch(self.record.history, end), end)
+        best, mark = None, self._mark(self.record.history, end, self.record.alone_from)
         for session in heard:
             assert session.hello is not None
-            theirs = (self._written_epoch(session.history, session.hello.end), session.hello.end)
+            theirs = self._mark(session.history, session.hello.end, session.hello.alone_from)
             if theirs > mark:
                 best, mark = session, theirs
         return best
+
+    def _mark(self, history: History, end: int, alone_from: int) -> tuple[int, int, int, int]:
+        """Logs in order: by the last reign that wrote to them, then by length; first without reigns nobody joined."""
+        joined = end if alone_from < 0 else min(end, alone_from)
+        return self._written_epoch(history, joined), joined, self._written_epoch(history, end), end
 
     @staticmethod
     def _written_epoch(history: History, end: int) -> int:
@@ -260,7 +265,7 @@ class MasterState:
         self.log.flushed = min(self.log.flushed, self.log.end)
         self.confirmed = min(self.confirmed, self.log.end)
         out.append(Confirm(self.confirmed))
-        self._save(out, history=donor.history, blind_from=-1)
+        self._save(out, history=donor.history, blind_from=-1, alone_from=-1)
         self.phase = Phase.TAKING
         self._donor, self._take_stop = donor.id, hello.end
         donor.state = SessionState.DONATING
@@ -286,6 +291,8 @@ class MasterState:
         out: list[Decision] = []
         promise = self.record.promise
         epoch = Epoch(promise.number, promise.id, end)
+        # Nobody was asked, and no operator has ordered it.
+        blind = not (self._ask or self._ordered)
         # Everything is on this node's own disk now, so nobody else holds what it could lose.
         self._save(
             out,
@@ -293,8 +300,9 @@ class MasterState:
             members=self._other_members(),
             in_sync=frozenset(),
             reigning=True,
-            before=None,
-            blind_from=self._blind_from(end),
+            before=self.record.before if blind else None,
+            blind_from=_since(self.record.blind_from, end) if blind else -1,
+            alone_from=_since(self.record.alone_from, end) if blind else -1,
         )
         self.phase = Phase.OPEN
         self.acks.restart(end, "no slave is in sync yet")
@@ -304,12 +312,6 @@ class MasterState:
         for session in self._heard():
             self._welcome(out, session, now)
         return out
-
-    def _blind_from(self, end: int) -> int:
-        """A reign that begins without anybody having been asked, or an operator having ordered it, is blind."""
-        if self._ask or self._ordered:
-            return -1
-        return self.record.blind_from if self.record.blind_from >= 0 else end
 
     def _other_members(self) -> frozenset[str]:
         here = place_of(self.record.replica)
@@ -583,22 +585,24 @@ class MasterState:
                 out,
                 in_sync=self.record.in_sync | {session.replica},
                 members=frozenset({session.replica, *others}),
+                before=None,
+                alone_from=-1,
             )
 
     def saved(self, record: ReplicaRecord, now: float) -> list[Decision]:
         """The record is on disk: replicas that it names count from now on."""
         out: list[Decision] = []
+        changed = record.in_sync != self._saved_in_sync
         self._saved_in_sync = record.in_sync
         if self.phase is not Phase.OPEN:
             return out
-        joined = False
         for session in self.sessions.values():
             if session.state is SessionState.CATCHING_UP and session.replica in record.in_sync:
                 session.state = SessionState.IN_SYNC
-                joined = True
                 self.acks.acked(session.replica, session.received, session.durable)
                 out.append(Note("in-sync", f"replica {session.replica} ({session.peer}) is in sync"))
-        if joined:
+        if changed:
+            # Who left is told too: a slave asks those on its record before it opens, and would wait for the one gone.
             self.acks.set_members(self.record.members)
             self._tell_members(out, now)
         self._confirm(out)
@@ -815,7 +819,8 @@ class MasterState:
         times = [now + self.terms.heartbeat]
         times += [session.last_sent + self.terms.heartbeat for session in self.sessions.values()]
         times += [session.last_heard + self.terms.housekeeping for session in self.sessions.values()]
-        times += [since + self.terms.away_max for since, _ in self._away.values()]
+        gone_at = (since + self.terms.away_max for since, _ in self._away.values())
+        times += [at for at in gone_at if at > now]  # one that may not leave yet is looked at with every heartbeat
         if self.phase is Phase.ASKING and not self._said_waiting:
             times.append(self._asked_since + self.terms.rejoin_wait)
         return max(min(times), now)
@@ -870,13 +875,26 @@ class MasterState:
         self.acks.lost(session.replica, text)
 
     def _drop_absent(self, out: list[Decision], now: float) -> None:
-        for replica, (since, held) in list(self._away.items()):
-            if now - since >= self.terms.away_max and self.log.flushed >= held:
-                del self._away[replica]
-                if replica in self.record.in_sync:
-                    text = f"replica {replica} has been away for {now - since:.0f} s and leaves the in-sync set"
-                    out.append(Note("left", text, loud=True))
-                    self._save(out, in_sync=self.record.in_sync - {replica})
+        """Who has been away for long leaves, when every disk that is still asked has all it may have confirmed."""
+        gone = {
+            replica: held
+            for replica, (since, held) in self._away.items()
+            if now - since >= self.terms.away_max and self.log.flushed >= held
+        }
+        stay = self.record.in_sync - gone.keys()
+        if not gone or any(self._durable_of(replica) < max(gone.values()) for replica in stay):
+            return
+        for replica in gone:
+            since, _ = self._away.pop(replica)
+            if replica in self.record.in_sync:
+                text = f"replica {replica} has been away for {now - since:.0f} s and leaves the in-sync set"
+                out.append(Note("left", text, loud=True))
+        if stay != self.record.in_sync:
+            self._save(out, in_sync=stay)
+
+    def _durable_of(self, replica: str) -> int:
+        counting = (s for s in self.sessions.values() if s.replica == replica and s.state is SessionState.IN_SYNC)
+        return max((session.durable for session in counting), default=-1)
 
     # --- small things -----------------------------------------------------------------------------------------------
 
@@ -922,6 +940,10 @@ class MasterState:
         return any(
             other.replica == session.replica and other.state is SessionState.IN_SYNC for other in self.sessions.values()
         )
+
+
+def _since(known: int, now: int) -> int:
+    return known if known >= 0 else now
 
 
 def must_ask(record: ReplicaRecord, end: int) -> frozenset[str]:

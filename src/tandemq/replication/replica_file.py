@@ -28,6 +28,7 @@ class _Content(msgspec.Struct):
     confirmed: int
     reigning: bool
     blind_from: int = -1
+    alone_from: int = -1
     before_number: int | None = None
     before_id: str = ""
     campaigned: int = 0
@@ -62,6 +63,7 @@ def load(disk: Disk, root: Path) -> ReplicaRecord | None:
         confirmed=content.confirmed,
         reigning=content.reigning,
         blind_from=content.blind_from,
+        alone_from=content.alone_from,
         before=None if content.before_number is None else Promise(content.before_number, content.before_id),
         campaigned=content.campaigned,
     )
@@ -79,6 +81,7 @@ def save(disk: Disk, root: Path, record: ReplicaRecord) -> None:
         confirmed=record.confirmed,
         reigning=record.reigning,
         blind_from=record.blind_from,
+        alone_from=record.alone_from,
         before_number=None if record.before is None else record.before.number,
         before_id="" if record.before is None else record.before.id,
         campaigned=record.campaigned,

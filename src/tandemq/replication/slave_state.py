@@ -224,6 +224,7 @@ class SlaveState(FrameInProgress):
             history=to_items(record.history),
             members=sorted(record.members),
             last_file_only=self.terms.last_file_only,
+            alone_from=record.alone_from,
         )
         self.phase = SlavePhase.TOLD
         self._send(out, hello, now)
@@ -273,6 +274,7 @@ class SlaveState(FrameInProgress):
             in_sync=frozenset(welcome.in_sync),
             reigning=False,
             blind_from=-1,
+            alone_from=-1,
         )
         self.phase = SlavePhase.FOLLOWING
         self.trouble = None
