@@ -9,8 +9,9 @@ import pytest
 from tests.peers import programs, servers
 from tests.peers.tools import Missing
 
-# A push consumer of ours has its first message within 2 s, where the real 5.3.3 can take 30.
-PROMISES = {"FIRST_MESSAGE_MS": "2000"}
+# A push consumer of ours has its first message at once, not with the client's next rebalance (20 s) as with the real
+# 5.3.3; the limit leaves room for a busy machine.
+PROMISES = {"FIRST_MESSAGE_MS": "10000"}
 LINE = re.compile(r"(ok|FAIL) ([a-z0-9-]+)(.*)")
 
 

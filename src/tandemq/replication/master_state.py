@@ -414,6 +414,10 @@ class MasterState:
         self._replace(out, session, hello.replica, now)
         session.replica, session.address = hello.replica, hello.address
         session.hello, session.history = hello, from_items(hello.history)
+        if self.phase is Phase.ASKING and session.history.last_number >= self.number:
+            # Of a reign nobody joined: its promise was withdrawn, its bytes may be taken over. Numbers must still grow.
+            self._campaign(out, session.history.last_number, now)
+            return
         if self.phase is Phase.OPEN and self._holds_other_reign(session):
             text = f"replica {hello.replica} holds a reign of this group that this master does not know"
             self._give_way(out, hello, max(session.history.last_number, self.number), text, now)

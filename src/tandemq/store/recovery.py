@@ -430,6 +430,8 @@ def scan_segment(view: memoryview, base: int, at: int, crc: bool, last: deque[in
         if crc:
             if topic_at > body_at and crc32(view[body_at:topic_at]) & CRC_MASK != stored_crc:
                 return at
+            if at // SECTOR != (body_at - 1) // SECTOR and has_torn_head(view, at):
+                return at
             if has_lost_sector(view, topic_at, properties_at, end):
                 return at
         remember(base + at)
@@ -458,6 +460,17 @@ def last_record_end(view: memoryview, base: int, start: int, stop: int) -> int:
                     found = max(found, base + position + size)
             hit = piece.find(_MAGIC_START, hit + 1)
     return found
+
+
+def has_torn_head(view: memoryview, at: int) -> bool:
+    """Whether a head that spans two sectors has zeros where a broker never writes any: its clock and its port.
+
+    The second sector reached the disk and the last bytes of the first did not. No checksum covers a head, so this
+    finds what can be known; the other replicas have the rest.
+    """
+    head = WHOLE_HEADS[(HEAD.unpack_from(view, at)[7] >> 4) & 3].unpack_from(view, at)
+    stored_at, store_host = head[10:12]
+    return stored_at == 0 or store_host.endswith(bytes(4))
 
 
 def has_lost_sector(view: memoryview, topic_at: int, properties_at: int, end: int) -> bool:

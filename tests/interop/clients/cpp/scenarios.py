@@ -29,6 +29,7 @@ NAMESRV, BROKER = sys.argv[1:3]
 RUN = f"{time.time_ns() // 1_000_000:x}"
 CONSUMED, AGAIN = 0, 1
 ACCESS_KEY, SECRET_KEY = os.environ.get("ROCKETMQ_ACCESS_KEY", ""), os.environ.get("ROCKETMQ_SECRET_KEY", "")
+PATIENCE = 3  # the stories give seconds of a quiet machine
 NOT_BY_DEFAULT = {"batch-elements"}
 
 
@@ -450,10 +451,10 @@ def check(holds: bool, why: str) -> None:
 
 
 def until(seconds: float, condition: Callable[[], bool], why: Callable[[], str]) -> None:
-    deadline = time.monotonic() + seconds
+    deadline = time.monotonic() + PATIENCE * seconds
     while not condition():
         if time.monotonic() > deadline:
-            raise Failed(f"after {seconds} s: {why()}")
+            raise Failed(f"after {PATIENCE * seconds} s: {why()}")
         time.sleep(0.05)
 
 
@@ -470,7 +471,7 @@ def tell(name: str, results: dict[str, bool]) -> None:
 
 def main() -> None:
     global sender
-    sender = PatientProducer(group("p"), max_message_size=1 << 20)
+    sender = PatientProducer(group("p"), timeout=PATIENCE * 3000, max_message_size=1 << 20)
     sender.set_namesrv_addr(NAMESRV)
     ffi_check(dll.SetProducerInstanceName(sender._handle, f"p-{RUN}".encode()))
     sign(sender)

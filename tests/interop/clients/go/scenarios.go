@@ -47,6 +47,9 @@ var (
 	sender          rocketmq.Producer
 )
 
+// The stories give seconds of a quiet machine.
+const patience = 3
+
 var stories = []story{
 	{"send-sync", sendSync},
 	{"send-async", sendAsync},
@@ -1011,10 +1014,10 @@ func readsBack(name, topic string, count int) error {
 }
 
 func until(seconds int, condition func() bool, why func() string) error {
-	deadline := time.Now().Add(time.Duration(seconds) * time.Second)
+	deadline := time.Now().Add(time.Duration(patience*seconds) * time.Second)
 	for !condition() {
 		if time.Now().After(deadline) {
-			return fmt.Errorf("after %d s: %s", seconds, why())
+			return fmt.Errorf("after %d s: %s", patience*seconds, why())
 		}
 		time.Sleep(50 * time.Millisecond)
 	}

@@ -17,6 +17,7 @@ const quiet = { info() {}, warn() {}, error() {}, debug() {} };
 const common = { nameSrv: namesrv, logger: quiet, httpclient: {}, pollNameServerInteval: 1000, rebalanceInterval: 1000 };
 const credentials = { accessKey: process.env.ROCKETMQ_ACCESS_KEY, secretKey: process.env.ROCKETMQ_SECRET_KEY };
 if (credentials.accessKey) Object.assign(common, credentials); // then every request is signed
+const PATIENCE = 3; // the stories give seconds of a quiet machine
 const FIRST = 'CONSUME_FROM_FIRST_OFFSET';
 
 // ---- stories -----------------------------------------------------------------------------------------------------
@@ -208,9 +209,9 @@ function check(holds, why) {
 }
 
 async function until(seconds, condition, why) {
-  const deadline = Date.now() + seconds * 1000;
+  const deadline = Date.now() + PATIENCE * seconds * 1000;
   while (!(await condition())) {
-    if (Date.now() > deadline) throw new Error(`after ${seconds} s: ${why()}`);
+    if (Date.now() > deadline) throw new Error(`after ${PATIENCE * seconds} s: ${why()}`);
     await sleep(50);
   }
 }
