@@ -444,7 +444,8 @@ class Pair:
             if self._broker.is_master:
                 return self._allow_open(force)
             record = self.node.record
-            if record.replica not in record.in_sync and not force and record.history.epochs:
+            is_behind = record.replica not in record.in_sync or not record.complete
+            if is_behind and not force and record.history.epochs:
                 raise ReplicationError(
                     "this slave was not in sync when it last heard of its master and may lack acknowledged messages: "
                     "promote one that is, or use --force"

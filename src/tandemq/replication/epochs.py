@@ -127,6 +127,11 @@ class ReplicaRecord:
     """Replicas whose acks count: any of them may hold acknowledged bytes that this node could lose in a crash."""
     confirmed: int = 0
     """A confirmed offset of the past: a log that ends below it has lost something."""
+    follows: str = ""
+    """The master this replica belongs to or last belonged to; empty for one that reigns or never followed."""
+    complete: bool = True
+    """Whether a slave has all that its master may have confirmed because of it.  Not after a crash of its machine, nor
+    while it catches up: until then it does not open without having heard that master."""
     reigning: bool = False
     """Set while open for writes, cleared by a clean stop: found set at a start, the node crashed as a master."""
 
@@ -141,6 +146,10 @@ class ReplicaRecord:
     """While this node campaigns or reigns alone: what it had promised before.  None when somebody may rely on more."""
     campaigned: int = 0
     """The highest number this node ever asked for; never asked for again."""
+
+    def after_machine_crash(self) -> "ReplicaRecord":
+        """What a slave received and had not on disk may be gone; a master's record says whom to ask anyway."""
+        return replace(self, complete=not self.follows)
 
     def withdrawn(self) -> "ReplicaRecord":
         """This record without its own campaign that never opened, or opened and stayed alone.

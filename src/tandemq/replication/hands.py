@@ -1,11 +1,13 @@
 """Carries out on the store what the state machines decide: the same hands in production and in the simulator."""
 
+import contextlib
 from collections import Counter
 from pathlib import Path
 
 from tandemq.clock import Clock
 from tandemq.codec.ha import Reason
 from tandemq.codec.record import BLANK_SIZE_MIN, MAGIC_BLANK, SIZE_MAGIC
+from tandemq.errors import DiskFull
 from tandemq.replication import replica_file
 from tandemq.replication.decisions import (
     Append,
@@ -18,6 +20,7 @@ from tandemq.replication.decisions import (
     Save,
     Truncate,
 )
+from tandemq.replication.epochs import ReplicaRecord
 from tandemq.store.disk import Disk
 from tandemq.store.message_store import MessageStore
 
@@ -42,6 +45,16 @@ class StoreHands:
     def log_ends(self) -> LogEnds:
         store = self.store
         return LogEnds(store.first_offset, store.appended, store.flushed, store.segment_size)
+
+    def after_recovery(self, record: ReplicaRecord) -> ReplicaRecord:
+        """The record as the store's recovery leaves it, on disk before anybody acts on it."""
+        recovered = self.store.recovered
+        if recovered is None or not recovered.after_machine_crash or not record.complete:
+            return record
+        record = record.after_machine_crash()
+        with contextlib.suppress(DiskFull):  # it serves readers all the same; the next change of the record saves it
+            replica_file.save(self._disk, self._root, record)
+        return record
 
     def carry_out(self, decision: Decision) -> bool:
         """True if it was one for the store; errors of the disk pass through."""

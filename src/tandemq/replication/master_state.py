@@ -300,6 +300,8 @@ class MasterState:
             members=self._other_members(),
             in_sync=frozenset(),
             reigning=True,
+            follows="",
+            complete=True,
             before=self.record.before if blind else None,
             blind_from=_since(self.record.blind_from, end) if blind else -1,
             alone_from=_since(self.record.alone_from, end) if blind else -1,
@@ -955,6 +957,8 @@ def must_ask(record: ReplicaRecord, end: int) -> frozenset[str]:
 
     After a crash of a master, who was in sync with it; in a former slave, promoted or started again as a master, who
     was in sync with its master when it last heard of it.  A master that stopped cleanly has nobody on record.
-    A log shorter than what was once confirmed has lost more than a crash explains, so every member is asked.
+    A log shorter than what was once confirmed has lost more than a crash explains, so every member is asked.  One that
+    is not complete also asks the master it followed.
     """
-    return record.in_sync | record.members if end < record.confirmed else record.in_sync
+    asked = record.in_sync | record.members if end < record.confirmed else record.in_sync
+    return asked if record.complete else asked | {record.follows}

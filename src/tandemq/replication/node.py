@@ -88,7 +88,7 @@ class ReplicaNode:
             blind_from = 0 if self._store.appended == 0 else -1
             record = ReplicaRecord(new_identity(self._address, secrets.token_hex(8)), blind_from=blind_from)
             replica_file.save(self._disk, self._root, record)
-        return record
+        return self.hands.after_recovery(record)
 
     # --- roles ------------------------------------------------------------------------------------------------------
 

@@ -27,6 +27,8 @@ class _Content(msgspec.Struct):
     in_sync: list[str]
     confirmed: int
     reigning: bool
+    follows: str = ""
+    complete: bool = True
     blind_from: int = -1
     alone_from: int = -1
     before_number: int | None = None
@@ -62,6 +64,8 @@ def load(disk: Disk, root: Path) -> ReplicaRecord | None:
         in_sync=frozenset(content.in_sync),
         confirmed=content.confirmed,
         reigning=content.reigning,
+        follows=content.follows,
+        complete=content.complete,
         blind_from=content.blind_from,
         alone_from=content.alone_from,
         before=None if content.before_number is None else Promise(content.before_number, content.before_id),
@@ -80,6 +84,8 @@ def save(disk: Disk, root: Path, record: ReplicaRecord) -> None:
         in_sync=sorted(record.in_sync),
         confirmed=record.confirmed,
         reigning=record.reigning,
+        follows=record.follows,
+        complete=record.complete,
         blind_from=record.blind_from,
         alone_from=record.alone_from,
         before_number=None if record.before is None else record.before.number,

@@ -132,6 +132,7 @@ class SlaveState(FrameInProgress):
         self.last_heard = self.last_sent = now
         self._new_id = new_id
         self._session = 0
+        self._complete_at = 0
         self._nonce = ""
         self._number = 0
         self._frames: ha.FrameReader = ha.FrameReader()
@@ -273,9 +274,12 @@ class SlaveState(FrameInProgress):
             members=frozenset(welcome.members),
             in_sync=frozenset(welcome.in_sync),
             reigning=False,
+            follows=welcome.replica,
+            complete=start >= welcome.end,
             blind_from=-1,
             alone_from=-1,
         )
+        self._complete_at = welcome.end
         self.phase = SlavePhase.FOLLOWING
         self.trouble = None
         self._acked = (start, min(self.log.flushed, start))
@@ -360,6 +364,8 @@ class SlaveState(FrameInProgress):
             out.append(Commit(self._direct))
         self._drop_partial()
         self.log.end += head.size
+        if not self.record.complete and self.log.end >= self._complete_at:
+            self._save(out, complete=True)
         if head.flush:
             out.append(FlushSoon())
         self._confirm(out, head.confirmed)

@@ -11,7 +11,7 @@
 
 After kill -9 (same boot of the machine) the page cache still has every write, and a record's head is written last:
 sizes alone are enough, checksums are compared for the last records only. After a machine crash every checksum is
-compared, and a record whose text has a sector of zeros is not whole.
+compared, and a record whose text has a sector of zeros, or whose head lacks what every broker writes, is not whole.
 """
 
 from collections import deque
@@ -79,6 +79,11 @@ class Recovered:
     """Likewise, opened for reading: nothing was cut off, whole records lie up to here."""
     scan_seconds: float = 0.0
     dispatch_seconds: float = 0.0
+
+    @property
+    def after_machine_crash(self) -> bool:
+        """What was not on disk may be gone: the page cache did not outlive the last process."""
+        return not (self.clean or self.same_boot)
 
 
 @dataclass(slots=True)
@@ -469,7 +474,8 @@ def has_torn_head(view: memoryview, at: int) -> bool:
     finds what can be known; the other replicas have the rest.
     """
     head = WHOLE_HEADS[(HEAD.unpack_from(view, at)[7] >> 4) & 3].unpack_from(view, at)
-    stored_at, store_host = head[10:12]
+    stored_at: int = head[10]
+    store_host: bytes = head[11]
     return stored_at == 0 or store_host.endswith(bytes(4))
 
 

@@ -125,11 +125,11 @@ class SimNode:
         if record is None:
             record = ReplicaRecord(new_identity(self.name, f"{self.random.getrandbits(32):08x}"), blind_from=0)
             replica_file.save(self.disk, ROOT, record)
-        self.record = record
         self.store = MessageStore.open(
             ROOT, self.store_config, clock=self.clock, disk=self.disk, confirmed=record.confirmed
         )
         self.hands = StoreHands(self.store, self.disk, ROOT, self.clock)
+        self.record = self.hands.after_recovery(record)
         self.shown = self.store.dispatched
         # One for the life of the process, as in a broker: it sees reigns come and go.
         self.acks = AckQueue(fall_behind_max=self.master_terms.gap_max)
