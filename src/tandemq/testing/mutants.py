@@ -219,7 +219,7 @@ MUTANTS: tuple[Mutant, ...] = (
     ),
     Mutant(
         "serves-older-masters",
-        940,
+        9,
         "5",
         "a slave that promised a newer master still serves an older one",
         ((Promise, "allows", _serves_anybody),),

@@ -384,6 +384,9 @@ class World(Watcher):
                 # An old master that is cut off or not told reigns on for a while beside the new one.
                 delay = self.random.uniform(0.0, 0.2 if node.master is None else 0.8)
                 self.events.after(delay, lambda node=node: self._repoint(node))  # type: ignore[misc]
+                if node.slave is not None and not demoted and self.random.random() < 0.3:
+                    # It has promised the new master its service, and hears of the old one again.
+                    self.events.after(delay + 0.05, lambda node=node: self._misdirect(node, old))  # type: ignore[misc]
 
     def _repoint(self, node: SimNode) -> None:
         """Tells a node who is master now: slaves follow, an old master learns that its reign is over."""
@@ -582,12 +585,15 @@ class World(Watcher):
         other = self.random.choice(self.nodes)
         if other is node or node.slave is None:
             return False
+        self._misdirect(node, other)
+        return True
+
+    def _misdirect(self, node: SimNode, other: SimNode) -> None:
         self._tell(f"{node.name} is sent to {other.name}")
         node.follows = other
         for link in list(node.links.values()):
             self.network.reset(link)
         self.events.after(self.random.uniform(0.1, 0.5), lambda: self._repoint(node))
-        return True
 
     def _fault_forge(self, node: SimNode) -> bool:
         """A stranger says hello as an empty RocketMQ slave and then claims to have everything and more."""
