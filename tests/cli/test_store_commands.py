@@ -1,24 +1,21 @@
 """`tandemq store verify|dump|rebuild` as an operator runs them, on stores that real RocketMQ brokers wrote."""
 
-import gzip
 import json
-import lzma
 import os
 import shutil
 import subprocess
 import sys
-import tarfile
 from pathlib import Path
 from typing import Any
 
 import pytest
+from tests.golden import manifest, unpack
 
 from tandemq.errors import CorruptLog
 from tandemq.store.discover import discover_config
 from tandemq.store.disk import FileDisk
 from tandemq.store.message_store import MessageStore
 
-GOLDEN = Path(__file__).parent.parent / "golden"
 SEGMENT = 262144
 VERSIONS = ("4.9.7", "5.3.3")
 
@@ -37,8 +34,7 @@ def tandemq(*arguments: str | Path) -> subprocess.CompletedProcess[str]:
 def unpacked(tmp_path_factory: pytest.TempPathFactory) -> Path:
     root = tmp_path_factory.mktemp("golden")
     for version in VERSIONS:
-        with lzma.open(GOLDEN / f"rocketmq-{version}" / "stores.tar.xz") as raw, tarfile.open(fileobj=raw) as archive:
-            archive.extractall(root / version, filter="data")
+        unpack(version, root / version)
     return root
 
 
@@ -75,10 +71,8 @@ def test_dump_prints_what_the_java_client_read(unpacked: Path, version: str) -> 
     """Every message of the manifest, under its very field names and with its values; nothing in the store changes."""
     root = unpacked / version / "slave-clean"
     before = files(root)
-    with gzip.open(GOLDEN / f"rocketmq-{version}" / "manifest.jsonl.gz", "rt", encoding="utf-8") as lines:
-        manifest = [entry for entry in map(json.loads, lines) if "physicalOffset" in entry]
     found = {(m["topic"], m["queueId"], m["queueOffset"]): m for m in dumped(root)}
-    for message in manifest:
+    for message in manifest(version)[0]:
         ours = found[message["topic"], message["queueId"], message["queueOffset"]]
         assert list(ours) == list(message)
         assert as_client_sees(ours) == as_client_sees(message)

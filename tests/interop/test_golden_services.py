@@ -1,13 +1,12 @@
 """Our broker takes over stores that real brokers left: waiting delays are delivered, undecided halves asked about."""
 
 import asyncio
-import lzma
 import shutil
-import tarfile
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from tests.golden import unpack
 
 from tandemq.broker import records
 from tandemq.broker.broker import Broker
@@ -19,7 +18,6 @@ from tandemq.remoting.config import RemotingConfig
 from tandemq.store.config import StoreConfig
 from tandemq.testing.broker_parts import FakeConnection
 
-GOLDEN = Path(__file__).parent.parent / "golden"
 SIZES = StoreConfig(
     commit_log_segment_size=262144,
     consume_queue_segment_size=4000,
@@ -33,10 +31,7 @@ LONGEST_DELAY = 18
 
 @pytest.fixture(scope="module", params=["4.9.7", "5.3.3"])
 def golden(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    root = tmp_path_factory.mktemp("golden")
-    with lzma.open(GOLDEN / f"rocketmq-{request.param}" / "stores.tar.xz") as raw, tarfile.open(fileobj=raw) as archive:
-        archive.extractall(root, filter="data")
-    return root
+    return unpack(request.param, tmp_path_factory.mktemp("golden"))
 
 
 def _broker(root: Path) -> Broker:

@@ -1,13 +1,10 @@
 """Stores that real brokers wrote open here, and every message is what upstream's Java client read from them."""
 
-import gzip
-import json
-import lzma
 import shutil
-import tarfile
 from pathlib import Path
 
 import pytest
+from tests.golden import manifest, unpack
 
 from tandemq.codec.envelope import decode_op_body
 from tandemq.codec.record import parse_record
@@ -18,7 +15,6 @@ from tandemq.store.discover import discover_config
 from tandemq.store.disk import FileDisk
 from tandemq.store.message_store import GetStatus, MessageStore
 
-GOLDEN = Path(__file__).parent.parent / "golden"
 SIZES = StoreConfig(
     commit_log_segment_size=262144,
     consume_queue_segment_size=4000,
@@ -34,15 +30,8 @@ FOREVER = 1 << 62
 def unpacked(tmp_path_factory: pytest.TempPathFactory) -> Path:
     root = tmp_path_factory.mktemp("golden")
     for version in ("4.9.7", "5.3.3"):
-        with lzma.open(GOLDEN / f"rocketmq-{version}" / "stores.tar.xz") as raw, tarfile.open(fileobj=raw) as archive:
-            archive.extractall(root / version, filter="data")
+        unpack(version, root / version)
     return root
-
-
-def manifest(version: str) -> tuple[list[dict], list[dict]]:
-    with gzip.open(GOLDEN / f"rocketmq-{version}" / "manifest.jsonl.gz", "rt", encoding="utf-8") as lines:
-        entries = [json.loads(line) for line in lines]
-    return [e for e in entries if "physicalOffset" in e], [e for e in entries if "group" in e]
 
 
 def as_client_sees(described: dict) -> dict:

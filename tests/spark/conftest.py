@@ -1,19 +1,16 @@
 """One Spark session for all Spark tests: a JVM takes seconds to start."""
 
 import asyncio
-import lzma
 import os
-import tarfile
 import threading
 from collections.abc import Coroutine, Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
+from tests.golden import unpack
 
 from tandemq.model.topic import TopicConfig
-
-GOLDEN = Path(__file__).parent.parent / "golden"
 
 
 @pytest.fixture(scope="session")
@@ -33,10 +30,7 @@ def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
 @pytest.fixture(scope="session")
 def golden_533(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The stores that RocketMQ 5.3.3 wrote: master-killed, slave-clean, master-clean."""
-    root = tmp_path_factory.mktemp("golden533")
-    with lzma.open(GOLDEN / "rocketmq-5.3.3" / "stores.tar.xz") as packed, tarfile.open(fileobj=packed) as archive:
-        archive.extractall(root, filter="data")
-    return root
+    return unpack("5.3.3", tmp_path_factory.mktemp("golden533"))
 
 
 class ThreadedCluster:

@@ -1,26 +1,22 @@
 """Replicas compared: each kind of deviation is found, named and blamed on the right one."""
 
-import lzma
 import shutil
-import tarfile
 from pathlib import Path
 from typing import Any
 
 import pytest
+from tests.golden import unpack
 
 from tandemq.codec.record import encode_record, parse_record, walk
 from tandemq.model.message import encode_properties
 from tandemq.spark.compare import CompareRange, Replica, compare
 from tandemq.spark.store_files import StoreFiles, log_end
 
-GOLDEN = Path(__file__).parent.parent / "golden" / "rocketmq-5.3.3" / "stores.tar.xz"
-
 
 @pytest.fixture
 def copies(tmp_path: Path) -> list[Path]:
     """Three copies of one golden store."""
-    with lzma.open(GOLDEN) as packed, tarfile.open(fileobj=packed) as archive:
-        archive.extractall(tmp_path / "golden", filter="data")
+    unpack("5.3.3", tmp_path / "golden")
     for name in ("a", "b", "c"):
         shutil.copytree(tmp_path / "golden" / "slave-clean" / "commitlog", tmp_path / name / "commitlog")
     return [tmp_path / name for name in ("a", "b", "c")]

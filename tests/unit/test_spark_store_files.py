@@ -1,16 +1,14 @@
 """Store directories read as files: golden stores equal their manifest; cuts, tails and damage are told apart."""
 
-import gzip
 import hashlib
 import json
-import lzma
 import random
 import shutil
-import tarfile
 from pathlib import Path
 from typing import Any
 
 import pytest
+from tests.golden import manifest, unpack
 
 from tandemq.errors import ConfigError, CorruptLog, CorruptRecord
 from tandemq.spark.columns import CORRUPT, default_arrow_schema
@@ -19,7 +17,6 @@ from tandemq.spark.scan import plan_ranges, scan, scan_entries
 from tandemq.spark.store_files import StoreFiles, find_stores, log_end
 from tandemq.store.checkpoint import Checkpoint, CheckpointFile, ViewsPoint
 
-GOLDEN = Path(__file__).parent.parent / "golden"
 COLUMNS = default_arrow_schema(
     ["topic", "queue_id", "queue_offset", "physical_offset", "flag", "sys_flag", "born_timestamp", "store_timestamp",
      "born_host", "store_host", "body_crc", "reconsume_times", "prepared_transaction_offset", "record_size", "msg_id",
@@ -31,12 +28,8 @@ COLUMNS = default_arrow_schema(
 def golden(
     request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
 ) -> tuple[Path, list[dict[str, Any]]]:
-    root = tmp_path_factory.mktemp("golden")
-    source = GOLDEN / f"rocketmq-{request.param}"
-    with lzma.open(source / "stores.tar.xz") as packed, tarfile.open(fileobj=packed) as archive:
-        archive.extractall(root, filter="data")
-    lines = gzip.decompress((source / "manifest.jsonl.gz").read_bytes()).decode().splitlines()
-    return root, [entry for entry in map(json.loads, lines) if "physicalOffset" in entry]
+    root = unpack(request.param, tmp_path_factory.mktemp("golden"))
+    return root, manifest(request.param)[0]
 
 
 def read_physical(store: StoreFiles, size_max: int = 1 << 30, **options: Any) -> list[dict[str, Any]]:

@@ -1,22 +1,19 @@
 """Views rebuilt from the log are byte-identical to those that RocketMQ wrote."""
 
 import filecmp
-import lzma
 import random
-import tarfile
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
 import pytest
+from tests.golden import unpack
 
 from tandemq.errors import ConfigError
 from tandemq.model.message import java_hash
 from tandemq.spark.java_hash_columns import java_hashes
 from tandemq.spark.jobs import reindex as job
-
-GOLDEN = Path(__file__).parent.parent / "golden"
 
 
 class OneProcess:
@@ -36,10 +33,7 @@ def run_here(spark: Any, items: Sequence[Any], work: Any, ddl: str) -> OneProces
 @pytest.fixture(params=["4.9.7", "5.3.3"])
 def store(request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.setattr(job, "run_tasks", run_here)
-    source = GOLDEN / f"rocketmq-{request.param}" / "stores.tar.xz"
-    with lzma.open(source) as packed, tarfile.open(fileobj=packed) as archive:
-        archive.extractall(tmp_path, filter="data")
-    return tmp_path
+    return unpack(request.param, tmp_path)
 
 
 SIZES = {"index_slots": 1000, "index_entries": 2000}

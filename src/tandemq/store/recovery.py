@@ -424,20 +424,28 @@ def scan_segment(view: memoryview, base: int, at: int, crc: bool, last: deque[in
             if topic_at >= end:
                 return at
             properties_at = topic_at + 3 + view[topic_at]
+            zeros = 0
         elif magic == MAGIC_V2:
             if topic_at + 2 > end:
                 return at
-            properties_at = topic_at + 4 + short_of(view, topic_at)[0]
+            topic_size = short_of(view, topic_at)[0]
+            properties_at = topic_at + 4 + topic_size
+            zeros = topic_size < 256
         else:
             break
-        if properties_at > end or properties_at + short_of(view, properties_at - 2)[0] != end:
+        if properties_at > end:
+            return at
+        properties_size = short_of(view, properties_at - 2)[0]
+        if properties_at + properties_size != end:
             return at
         if crc:
             if topic_at > body_at and crc32(view[body_at:topic_at]) & CRC_MASK != stored_crc:
                 return at
             if at // SECTOR != (body_at - 1) // SECTOR and has_torn_head(view, at):
                 return at
-            if has_lost_sector(view, topic_at, properties_at, end):
+            # Text without zeros but those of its lengths lost nothing: nearly always.
+            is_doubtful = view[topic_at:end].tobytes().count(0) != zeros + (properties_size < 256)
+            if is_doubtful and has_lost_sector(view, topic_at, properties_at, end):
                 return at
         remember(base + at)
         at = end
