@@ -2,6 +2,7 @@
 
 import asyncio
 import contextlib
+import os
 import shutil
 import subprocess
 from collections.abc import Iterator
@@ -10,7 +11,9 @@ from typing import Any
 
 import pytest
 
-from tandemq.testing.pair import RealPair
+from tandemq.store.config import StoreConfig
+from tandemq.store.message_store import MessageStore
+from tandemq.testing.pair import LoadResult, RealPair
 from tandemq.testing.proxy import FaultProxy
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(300)]
@@ -111,3 +114,28 @@ def small_disk(path: Path) -> Iterator[None]:
         yield
     finally:
         subprocess.run(["umount", "-l", str(path)], check=False)
+
+
+def test_history_poured_into_an_empty_slave_is_the_masters_byte_for_byte(tmp_path: Path) -> None:
+    """Frames so large that most of their bytes go from socket to file inside the kernel; killed on the way."""
+
+    async def story() -> None:
+        segment = 16 << 20
+        async with RealPair(tmp_path, properties={"mappedFileSizeCommitLog": str(segment)}) as pair:
+            store = MessageStore.open(pair.master.store, StoreConfig(commit_log_segment_size=segment))
+            for number in range(600):
+                store.append("H", 0, 0, 0, 1, bytes((127, 0, 0, 1, 0, 0, 9, 9)), 0, 0, os.urandom(100_000), b"")
+                if number % 50 == 0:
+                    store.dispatch()
+            store.close()
+            pair.master.start()
+            pair.slave.start()
+            while not (await pair.status(pair.slave)).get("end"):
+                assert pair.slave.is_running, pair.slave.log.read_text()
+            pair.slave.kill()
+            pair.slave.start()
+            await pair.in_sync()
+            assert (await pair.status(pair.slave))["end"] > 3 * segment
+            await pair.check(LoadResult())
+
+    asyncio.run(story())

@@ -56,7 +56,7 @@ def test_a_demoted_master_restarted_with_its_old_conf_follows(tmp_path: Path) ->
             await in_sync_pair(pair)
             await promoted(pair, pair.slave)
             await becomes(pair, pair.master, role="slave", phase="following")
-            pair.master.stop()
+            await pair.stopped(pair.master)
             pair.master.start()
             await becomes(pair, pair.master, role="slave", phase="following")
             await becomes(pair, pair.slave, role="master", phase="open", epoch=2)
@@ -133,14 +133,14 @@ def test_a_master_that_reaches_nobody_waits_and_goes_on_when_the_wait_is_over_or
     async def scenario() -> None:
         async with RealPair(tmp_path, properties={"haRejoinWait": "600000"}) as pair:
             await in_sync_pair(pair)
-            pair.master.stop()
-            pair.slave.stop()
+            await pair.stopped(pair.master)
+            await pair.stopped(pair.slave)
             pair.master.start(namesrvAddr="127.0.0.1:1")
             await becomes(pair, pair.master, phase="waiting for word from its group", writable=False)
             order = Command(PairCode.PROMOTE, {"role": "SYNC_MASTER", "force": "true"})
             assert (await pair.client.invoke(pair.master.address, order, 20)).code == 0
             await becomes(pair, pair.master, role="master", phase="open", writable=True)
-            pair.master.stop()
+            await pair.stopped(pair.master)
             pair.master.start(haRejoinWait="500")
             await becomes(pair, pair.master, role="master", phase="open", writable=True)
 
@@ -179,16 +179,18 @@ def test_a_slave_with_a_newer_reign_of_its_own_ends_the_masters_and_the_operator
             result = await load.stop()
             pair.master.kill()
             await promoted(pair, pair.slave)
-            pair.slave.stop()
-            pair.slave.start(brokerRole="SYNC_MASTER", brokerId="0")  # a second reign, alone
+            await pair.stopped(pair.slave)
+            pair.slave.start(brokerRole="SLAVE", brokerId="1")
+            force = Command(PairCode.PROMOTE, {"role": "SYNC_MASTER", "force": "true"})
+            await becomes(pair, pair.slave, role="slave")
+            await pair.client.invoke(pair.slave.address, force, 20)  # a second reign
             await becomes(pair, pair.slave, role="master", phase="open", epoch=3)
-            pair.slave.stop()
+            await pair.stopped(pair.slave)
             pair.master.start()  # knows of none of this, and is forced
             await becomes(pair, pair.master, phase="asking")
-            force = Command(PairCode.PROMOTE, {"role": "SYNC_MASTER", "force": "true"})
             await pair.client.invoke(pair.master.address, force, 20)
             await becomes(pair, pair.master, role="master", phase="open", epoch=2)
-            pair.slave.start(brokerRole="SLAVE", brokerId="1")
+            pair.slave.start()
             await becomes(pair, pair.master, brokerRole="SLAVE")
             assert "newer than the master's 2: the master must step down" in pair.slave.log.read_text()
             reply = await pair.client.invoke(pair.slave.address, force, 20)

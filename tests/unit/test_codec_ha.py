@@ -111,6 +111,22 @@ def test_bytes_received_straight_into_the_log_are_summed_as_if_they_had_been_fed
     assert reader.sound
 
 
+def test_the_middle_of_a_bulk_frame_may_pass_unseen_but_its_edges_may_not() -> None:
+    data = memoryview(bytes(range(256)) * 4500)
+    reader = ha.FrameReader()
+    [head] = reader.feed(ha.encode_data_header(1, 0, 0, data))
+    assert isinstance(head, ha.Head)
+    assert reader.unsummed == 0
+    assert not reader.took(data[: ha.BULK_SUMMED])
+    assert reader.unsummed == len(data) - 2 * ha.BULK_SUMMED
+    reader.passed(1000)
+    assert reader.unsummed == len(data) - 2 * ha.BULK_SUMMED - 1000
+    reader.passed(reader.unsummed)
+    assert reader.unsummed == 0
+    assert reader.took(data[-ha.BULK_SUMMED :])
+    assert reader.sound
+
+
 @pytest.mark.parametrize("at", range(16))
 def test_a_flipped_bit_in_a_header_is_an_error_not_a_long_wait(at: int) -> None:
     frame = bytearray(ha.encode_ack(1, 2, 3, 4))

@@ -7,6 +7,7 @@ import pytest
 from tandemq.errors import CorruptLog
 from tandemq.replication import replica_file
 from tandemq.replication.epochs import Epoch, History, Promise, ReplicaRecord, common_point, place_of
+from tandemq.replication.master_state import must_ask
 from tandemq.testing.disk import MemoryDisk
 
 
@@ -77,15 +78,18 @@ def test_the_record_survives_and_a_damaged_one_is_refused() -> None:
     assert replica_file.load(disk, ROOT) is None
     record = ReplicaRecord(
         "r#1",
-        history(A1, A2),
-        Promise(4, "x"),
-        frozenset({"s#2"}),
-        frozenset({"s#2"}),
-        77,
-        True,
-        40,
-        Promise(3, "y"),
-        4,
+        history=history(A1, A2),
+        promise=Promise(4, "x"),
+        members=frozenset({"s#2"}),
+        in_sync=frozenset({"s#2"}),
+        confirmed=77,
+        reigning=True,
+        follows="m#3",
+        complete=False,
+        blind_from=40,
+        alone_from=60,
+        before=Promise(3, "y"),
+        campaigned=4,
     )
     replica_file.save(disk, ROOT, record)
     assert replica_file.load(disk, ROOT) == record
@@ -93,3 +97,18 @@ def test_the_record_survives_and_a_damaged_one_is_refused() -> None:
     disk.files[path].data[20] ^= 1
     with pytest.raises(CorruptLog, match="is damaged"):
         replica_file.load(disk, ROOT)
+
+
+def test_a_reign_nobody_joined_binds_nobody() -> None:
+    record = ReplicaRecord("r#1", history(A1, A2, B3), Promise(3, "b"), before=Promise(2, "b"))
+    assert record.last_reign == Epoch(*B3)
+    assert record.with_(alone_from=150).last_reign == Epoch(*A2)
+    assert record.with_(alone_from=150).withdrawn().promise == Promise(2, "b")
+
+
+def test_a_slave_whose_machine_crashed_asks_the_master_it_followed() -> None:
+    slave = ReplicaRecord("s#2", history(A1), in_sync=frozenset({"s#2", "s#3"}), follows="m#1")
+    assert must_ask(slave, 100) == {"s#2", "s#3"}
+    assert must_ask(slave.after_machine_crash(), 100) == {"s#2", "s#3", "m#1"}
+    master = ReplicaRecord("m#1", history(A1), in_sync=frozenset({"s#2"}), reigning=True)
+    assert must_ask(master.after_machine_crash(), 100) == {"s#2"}

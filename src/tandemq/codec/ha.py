@@ -444,6 +444,17 @@ class FrameReader:
         self.missing -= len(data)
         return self.missing == 0
 
+    @property
+    def unsummed(self) -> int:
+        """Log bytes from here on that the checksum of a bulk frame leaves out."""
+        if self._size <= BULK_SIZE_MIN or self._size - self.missing < BULK_SUMMED:
+            return 0
+        return max(0, self.missing - BULK_SUMMED)
+
+    def passed(self, size: int) -> None:
+        """Accounts for that many of them: the shell has not seen them either."""
+        self.missing -= size
+
     def _decode(self, frame: memoryview, at: int, total: int) -> Event:
         _, kind, flags, size, checksum, _ = _HEADER.unpack_from(frame, at)
         payload = frame[at + HEADER_SIZE : at + total]

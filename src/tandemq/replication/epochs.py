@@ -127,13 +127,13 @@ class ReplicaRecord:
     """Replicas whose acks count: any of them may hold acknowledged bytes that this node could lose in a crash."""
     confirmed: int = 0
     """A confirmed offset of the past: a log that ends below it has lost something."""
+    reigning: bool = False
+    """Set while open for writes, cleared by a clean stop: found set at a start, the node crashed as a master."""
     follows: str = ""
     """The master this replica belongs to or last belonged to; empty for one that reigns or never followed."""
     complete: bool = True
     """Whether a slave has all that its master may have confirmed because of it.  Not after a crash of its machine, nor
     while it catches up: until then it does not open without having heard that master."""
-    reigning: bool = False
-    """Set while open for writes, cleared by a clean stop: found set at a start, the node crashed as a master."""
 
     blind_from: int = -1
     """Bytes from here on were written by reigns that began without asking anybody: 0 for a store that began empty.

@@ -179,7 +179,7 @@ class MasterShell:
             wire.lose("the slave closed the connection")
             return
         self._act(self.state.receive(session, self._view[:size], self._clock.monotonic()))
-        self._pump_due(session)
+        self._pump_due(session, session in self.state.spares())
 
     def _lost(self, session: int, text: str) -> None:
         wire = self._wires.pop(session, None)
@@ -197,8 +197,9 @@ class MasterShell:
         end = self._store.appended
         if end != self.state.log.end and self.state.phase is Phase.OPEN:
             self._act(self.state.appended(end))
+            spares = self.state.spares()
             for session in tuple(self._wires):
-                self._pump_due(session)
+                self._pump_due(session, session in spares)
 
     def flushed(self) -> None:
         """The store's flushed offset moved."""
@@ -217,8 +218,8 @@ class MasterShell:
 
     # --- streaming --------------------------------------------------------------------------------------------------
 
-    def _pump_due(self, session_id: int) -> None:
-        """As `_pump_one`, but a few new bytes may wait for more of them."""
+    def _pump_due(self, session_id: int, is_spare: bool) -> None:
+        """As `_pump_one`, but a few new bytes may wait for more of them; longer for a slave that no send waits for."""
         session = self.state.sessions.get(session_id)
         if session is None or (fresh := self.state.log.end - session.sent) == 0:
             return
@@ -226,7 +227,7 @@ class MasterShell:
             self._pump_one(session_id)
         elif self._stopped:
             return
-        elif self.state.is_spare(session):
+        elif is_spare:
             if self._spare_timer is None:
                 self._spare_timer = self._loop.call_later(SPARE_DELAY, self._spares_gathered)
         elif session.received == session.sent and self.state.acks.copies_wanted:
@@ -236,10 +237,10 @@ class MasterShell:
 
     def _gathered(self) -> None:
         self._gather_timer = None
+        spares = self.state.spares()
         for session_id in tuple(self._wires):
-            session = self.state.sessions.get(session_id)
-            if session is not None and self.state.is_spare(session):
-                self._pump_due(session_id)  # later
+            if session_id in spares:
+                self._pump_due(session_id, True)  # later
             else:
                 self._pump_one(session_id)
 

@@ -633,17 +633,14 @@ class MasterState:
             size = min(size, session.allowance(self.terms.rate_max, now))
         return Batch(session.sent, size) if size > 0 else None
 
-    def is_spare(self, session: Session) -> bool:
-        """Whether sends wait, but for slaves further than this one: the copies they need, and one more."""
+    def spares(self) -> frozenset[int]:
+        """Sessions that no send waits for: others are further, as many as the copies they need and one more."""
         wanted = self.acks.copies_wanted
         if wanted == 0 or wanted + 1 >= len(self.sessions):
-            return False
-        place = (session.received, -session.id)
-        ahead = 0
-        for other in self.sessions.values():
-            if other.state is SessionState.IN_SYNC and (other.received, -other.id) > place:
-                ahead += 1
-        return ahead > wanted
+            return frozenset()
+        places = [(s.received, -s.id) for s in self.sessions.values() if s.state is SessionState.IN_SYNC]
+        places.sort(reverse=True)
+        return frozenset(-number for _, number in places[wanted + 1 :])
 
     def is_throttled(self, session_id: int) -> bool:
         """Whether a session has bytes to get that the rate cap holds back."""

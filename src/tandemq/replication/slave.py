@@ -19,7 +19,7 @@ from tandemq.replication.epochs import ReplicaRecord
 from tandemq.replication.hands import StoreHands
 from tandemq.replication.slave_state import ClassicSlaveState, SlaveState
 from tandemq.replication.tls_wire import HaTls, TlsWire
-from tandemq.replication.wire import Wire
+from tandemq.replication.wire import SPLICE_SIZE, Wire
 
 log = logging.getLogger(__name__)
 
@@ -32,6 +32,7 @@ RECEIVE_CHUNK = 512 << 10
 
 Received into a buffer that stays in the cache and written by pwrite: receiving into the mapped segment itself saves the
 copy but pays a page fault for every 4 KiB, which on ext4 makes it five times slower (store/disk.py has the figures).
+What no checksum covers is not received at all but spliced from the socket to the file, which halves the work again.
 """
 BULK_SIZE_MIN = 1 << 20
 """A frame of more than this is history on its way to a slave that catches up."""
@@ -297,6 +298,10 @@ class SlaveShell:
 
     def _read_direct(self, wire: Wire) -> None:
         state = self.state
+        unseen = min(state.unsummed, SPLICE_SIZE)
+        if unseen >= DIRECT_SIZE_MIN and wire.can_splice:
+            self._splice(wire, unseen)
+            return
         size = wire.recv_into(self._chunk, min(state.window, RECEIVE_CHUNK))
         if size == 0:
             wire.lose("the master closed the connection")
@@ -305,6 +310,17 @@ class SlaveShell:
         data = self._chunk[:size]
         self._store.write_raw(state.taken, data)
         self._act(state.took(data, self._clock.monotonic()))
+
+    def _splice(self, wire: Wire, size: int) -> None:
+        """The middle of a bulk frame, which no checksum covers, goes from the socket to the log inside the kernel."""
+        state = self.state
+        assert isinstance(state, SlaveState)
+        moved = self._store.splice_raw(state.taken, size, wire.receive_to_file)
+        if moved == 0:
+            wire.lose("the master closed the connection")
+            return
+        self.received_bytes += moved
+        state.passed(moved, self._clock.monotonic())
 
     def _refuse(self, error: StoreError) -> None:
         reason = Reason.DISK_FULL if isinstance(error, DiskFull) else Reason.LOG_POISONED

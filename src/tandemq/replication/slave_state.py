@@ -87,6 +87,11 @@ class FrameInProgress:
         return self.missing if not self._pending else 0
 
     @property
+    def unsummed(self) -> int:
+        """Of these, the bytes at the beginning that need not be looked at; the shell tells with `passed`."""
+        return 0
+
+    @property
     def taken(self) -> int:
         """Bytes of the current frame already received into the log's window."""
         return self._direct
@@ -335,6 +340,16 @@ class SlaveState(FrameInProgress):
         self._pending += chunk.data
         if chunk.last:
             self._frame_complete(out, now)
+
+    @property
+    def unsummed(self) -> int:
+        return self._frames.unsummed if self.window else 0
+
+    def passed(self, size: int, now: float) -> None:
+        """Bytes went into the window that the frame's checksum leaves out."""
+        self.last_heard = now
+        self._direct += size
+        self._frames.passed(size)
 
     def took(self, data: memoryview, now: float) -> list[Decision]:
         """Bytes were received into the window: `data` is that part of it."""

@@ -35,6 +35,8 @@ class TlsWire(Wire):
     A master that hears no TLS calls `refuse_plain` for the frame to answer with, and hangs up.
     """
 
+    can_splice = False
+
     def __init__(
         self,
         loop: asyncio.AbstractEventLoop,

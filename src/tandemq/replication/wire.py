@@ -7,13 +7,18 @@ straight from the page cache.  tls_wire.py is the same with TLS around it.
 
 import asyncio
 import contextlib
+import fcntl
 import os
 import socket
 from collections import deque
 from collections.abc import Callable
 
+from tandemq.errors import DiskFull
+
 CONTROL_BACKLOG_MAX = 8 << 20
 """Control frames waiting for a peer that does not read; beyond this it is not worth waiting for."""
+SPLICE_SIZE = 1 << 20
+"""Bytes moved from a socket to a file at a time: as much as a pipe holds that any user may have."""
 SENDFILE_CHUNK = 1 << 20
 """Bytes per sendfile call: about half a millisecond of the loop's time."""
 
@@ -32,11 +37,37 @@ class FilePart:
         os.close(self.fd)
 
 
+class Pipe:
+    """What splice(2) needs between a socket and a file: pages pass through, and are copied once, into the file."""
+
+    def __init__(self) -> None:
+        self._out, self._in = os.pipe2(os.O_CLOEXEC | os.O_NONBLOCK)
+        with contextlib.suppress(OSError):  # beyond what the system allows this user: then less at a time
+            fcntl.fcntl(self._in, fcntl.F_SETPIPE_SZ, SPLICE_SIZE)
+
+    def move(self, connected: int, fd: int, position: int, size: int) -> int:
+        moved = rest = os.splice(connected, self._in, size)
+        try:
+            while rest:
+                written = os.splice(self._out, fd, rest, offset_dst=position)
+                position += written
+                rest -= written
+        except OSError as error:
+            raise DiskFull(f"received bytes can't be written to the log: {error.strerror}") from error
+        return moved
+
+    def close(self) -> None:
+        os.close(self._in)
+        os.close(self._out)
+
+
 class Wire:
     """A connected socket.  `on_readable` is called whenever there is something to read; `on_clear` when all is out."""
 
     is_ready = True
     """Whether bytes of ours may pass; a TLS handshake comes before."""
+    can_splice = hasattr(os, "splice")
+    """Whether `receive_to_file` works."""
 
     def __init__(
         self,
@@ -56,6 +87,7 @@ class Wire:
         self._out_size = 0
         self._writing = False
         self._closing = False
+        self._pipe: Pipe | None = None
         self.is_open = True
         connected.setblocking(False)
         with contextlib.suppress(OSError):
@@ -70,6 +102,12 @@ class Wire:
     def recv_into(self, buffer: bytearray | memoryview, size: int = 0) -> int:
         """As socket.recv_into: what is there now, 0 at the end of the stream, BlockingIOError for nothing yet."""
         return self.socket.recv_into(buffer, size)
+
+    def receive_to_file(self, fd: int, position: int, size: int) -> int:
+        """What is there now, at most `size`, moved into a file without passing through here; else as `recv_into`."""
+        if self._pipe is None:
+            self._pipe = Pipe()
+        return self._pipe.move(self._fd, fd, position, size)
 
     def _send_some(self, data: memoryview) -> int:
         return self.socket.send(data)
@@ -193,4 +231,6 @@ class Wire:
             if isinstance(part, FilePart):
                 part.close()
         self._out.clear()
+        if self._pipe is not None:
+            self._pipe.close()
         self.socket.close()

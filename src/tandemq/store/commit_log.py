@@ -168,17 +168,26 @@ class CommitLog:
 
     def write_raw(self, behind: int, data: bytes | bytearray | memoryview) -> None:
         """Bulk bytes, `behind` bytes behind the end and within its segment; they count once `commit_raw` says so."""
+        start = self._raw_start(behind, len(data))
+        self.chain.segment(self._base).write(start, data)
+
+    def raw_place(self, behind: int, size: int) -> tuple[int, int]:
+        """Likewise, for bytes that the kernel moves there by itself: (fd, position), to be used at once."""
+        start = self._raw_start(behind, size)
+        return self.chain.segment(self._base).fileno(), start
+
+    def _raw_start(self, behind: int, size: int) -> int:
         at = self.appended - self._base
         if not len(self._view) or at == self.chain.segment_size:
             self._roll()
             at = 0
-        start, stop = at + behind, at + behind + len(data)
+        start, stop = at + behind, at + behind + size
         if stop > self.chain.segment_size:
             raise OffsetOutOfRange(self._base + stop, self._base, self._base + self.chain.segment_size)
         if stop > self._reserved:
             self._reserve(stop)
         self.written = max(self.written, self._base + stop)
-        self.chain.segment(self._base).write(start, data)
+        return start
 
     def commit_raw(self, size: int) -> int:
         """The first `size` bytes of the last window are log now; the new end."""

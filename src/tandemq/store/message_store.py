@@ -8,6 +8,7 @@ Watermarks, all physical offsets that only move forward unless the log is cut:
 
 import os
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 from tandemq.clock import Clock, SystemClock
@@ -418,10 +419,22 @@ class MessageStore:
 
     def write_raw(self, behind: int, data: bytes | bytearray | memoryview) -> None:
         """A slave that catches up: bytes `behind` the end of the log, within one segment; then `commit_raw(n)`."""
+        with self._raw_writing():
+            self.log.write_raw(behind, data)
+
+    def splice_raw(self, behind: int, size: int, move: Callable[[int, int, int], int]) -> int:
+        """Likewise, for bytes that never pass through here: `move(fd, position, size)` has the kernel put them there;
+        how many, 0 at the end of where they come from."""
+        with self._raw_writing():
+            fd, position = self.log.raw_place(behind, size)
+            return move(fd, position, size)
+
+    @contextmanager
+    def _raw_writing(self) -> Iterator[None]:
         if self._disk_full or self._flusher.poison is not None or self._read_only or self._closed:
             self._refuse()
         try:
-            self.log.write_raw(behind, data)
+            yield
         except DiskFull as error:
             self._disk_full = str(error)
             raise

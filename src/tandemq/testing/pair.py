@@ -240,6 +240,11 @@ class RealPair:
     def load(self, senders: int = 4, levels: Sequence[str] = ("",)) -> Load:
         return Load(self, senders, levels)
 
+    async def stopped(self, *brokers: BrokerProcess) -> None:
+        """SIGTERM one after the other; the name server of this process goes on and hears of it."""
+        for broker in brokers:
+            await asyncio.to_thread(broker.stop)
+
     async def status(self, broker: BrokerProcess) -> dict[str, Any]:
         """The broker's own word on its replication; empty while it does not answer."""
         try:
@@ -276,8 +281,7 @@ class RealPair:
 
     async def check(self, result: LoadResult) -> None:
         """Nothing acknowledged is missing, order is kept, the logs of stopped brokers are the same bytes."""
-        for broker in self.brokers:
-            broker.stop()
+        await self.stopped(*self.brokers)
         logs = [broker.log_bytes().rstrip(b"\0") for broker in self.brokers]
         assert all(log == logs[0] for log in logs), "the commit logs differ"
         queues = self.messages(self.master)
