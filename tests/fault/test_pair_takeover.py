@@ -70,10 +70,14 @@ def test_a_demoted_master_restarted_with_its_old_conf_follows(tmp_path: Path) ->
     asyncio.run(scenario())
 
 
-def test_a_slave_on_a_new_disk_is_promoted_without_waiting_for_the_one_it_replaced(tmp_path: Path) -> None:
+@pytest.mark.parametrize("old_identity_leaves", [True, False])
+def test_a_slave_on_a_new_disk_is_promoted_without_waiting_for_its_former_self(
+    tmp_path: Path, old_identity_leaves: bool
+) -> None:
     async def scenario() -> None:
         # So long that the old identity is still on record when the new one is in sync.
-        async with RealPair(tmp_path, properties={"haMaxTimeSlaveNotCatchup": "6000"}) as pair:
+        away_max = "6000" if old_identity_leaves else "600000"
+        async with RealPair(tmp_path, properties={"haMaxTimeSlaveNotCatchup": away_max}) as pair:
             await in_sync_pair(pair)
             load = pair.load(senders=2)
             await acknowledged(load, 50)
@@ -85,7 +89,8 @@ def test_a_slave_on_a_new_disk_is_promoted_without_waiting_for_the_one_it_replac
             result = await load.stop()
             new = (await pair.status(pair.slave))["replica"]
             for broker in (pair.master, pair.slave):
-                await becomes(pair, broker, in_sync=[new])
+                if old_identity_leaves:
+                    await becomes(pair, broker, in_sync=[new])
             await promoted(pair, pair.slave)
             await pair.in_sync(pair.slave)
             await pair.check(result)

@@ -130,7 +130,8 @@ class MasterState:
         self.troubles: dict[str, tuple[float, Reason, str]] = {}
         """Identity or host -> (when, reason, text) of its last refused or ended session; bounded."""
         self._new_id = new_id
-        self._ask = ask - {record.replica}
+        # Not itself, nor what it was before it lost its disk.
+        self._ask = frozenset(replica for replica in ask if place_of(replica) != place_of(record.replica))
         self._ordered = ordered
         self._asked_since = now
         self._allowed = False

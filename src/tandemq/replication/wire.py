@@ -13,7 +13,7 @@ import socket
 from collections import deque
 from collections.abc import Callable
 
-from tandemq.errors import DiskFull
+from tandemq.store.disk import store_error
 
 CONTROL_BACKLOG_MAX = 8 << 20
 """Control frames waiting for a peer that does not read; beyond this it is not worth waiting for."""
@@ -53,7 +53,7 @@ class Pipe:
                 position += written
                 rest -= written
         except OSError as error:
-            raise DiskFull(f"received bytes can't be written to the log: {error.strerror}") from error
+            raise store_error(error, "the log") from error
         return moved
 
     def close(self) -> None:

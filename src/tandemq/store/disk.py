@@ -151,7 +151,7 @@ class MappedSegment:
             try:
                 os.posix_fallocate(self._fd, self._reserved, goal - self._reserved)
             except OSError as error:
-                raise _translated(error, self._path) from error
+                raise store_error(error, self._path) from error
             self._reserved = goal
         return self._reserved
 
@@ -163,7 +163,7 @@ class MappedSegment:
             try:
                 written = os.pwrite(self._fd, rest, position)
             except OSError as error:
-                raise _translated(error, self._path) from error
+                raise store_error(error, self._path) from error
             position += written
             rest = rest[written:]
 
@@ -233,7 +233,8 @@ class StandInSegment:
             self._map.close()
 
 
-def _translated(error: OSError, path: Path) -> StoreError:
+def store_error(error: OSError, path: Path | str) -> StoreError:
+    """What a failed write means to the store."""
     if error.errno in (errno.ENOSPC, errno.EDQUOT):
         return DiskFull(f"no room for {path}: free some space or lower fileReservedTime ({error.strerror})")
     return StoreError(f"{path}: {error.strerror or error}")
@@ -287,7 +288,7 @@ class FileDisk:
             os.close(fd)
             with contextlib.suppress(OSError):
                 path.unlink()
-            raise _translated(error, path) from error
+            raise store_error(error, path) from error
 
     def open_segment(self, path: Path, *, writable: bool) -> MappedSegment:
         fd = os.open(path, (os.O_RDWR if writable else os.O_RDONLY) | os.O_CLOEXEC)
@@ -302,7 +303,7 @@ class FileDisk:
         try:
             os.ftruncate(fd, size)
         except OSError as error:
-            raise _translated(error, path) from error
+            raise store_error(error, path) from error
         finally:
             os.close(fd)
 
@@ -313,7 +314,7 @@ class FileDisk:
         try:
             written = os.pwrite(self._descriptor(path, writing=True), data, position)
         except OSError as error:
-            raise _translated(error, path) from error
+            raise store_error(error, path) from error
         if written != len(data):
             raise DiskFull(f"only {written} of {len(data)} bytes could be written to {path}: free some space")
 
@@ -347,7 +348,7 @@ class FileDisk:
                 os.fsync(fd)
             os.replace(beside, path)
         except OSError as error:
-            raise _translated(error, path) from error
+            raise store_error(error, path) from error
         self.sync_directory(path.parent)
 
     def remove(self, path: Path) -> None:
