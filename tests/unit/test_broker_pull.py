@@ -282,8 +282,10 @@ def test_a_message_that_does_not_pass_the_filter_wakes_nobody() -> None:
         s = Story()
         await s.sent(b"old", TAGS="B")
         s.pull(flags=SUBSCRIPTION | SUSPEND, subscription="A")
+        assert ext(s.connection.sent[-1])[:2] == (20, 1), "told at once how far the filter has looked"
+        s.pull(1, flags=SUBSCRIPTION | SUSPEND, subscription="A")
         await s.sent(b"b", TAGS="B")
-        assert s.connection.sent == []
+        assert len(s.connection.sent) == 1
         await s.sent(b"a", TAGS="A")
         assert bodies(s.connection.sent[-1]) == [b"a"]
         assert ext(s.connection.sent[-1])[:2] == (0, 3)

@@ -295,11 +295,16 @@ class PullHandlers:
         if status is GetStatus.OFFSET_OVERFLOW_BADLY:
             # A slave that lags: its consumer is ahead of it, not wrong. Upstream answers "retry at once" and spins.
             return self.role is BrokerRole.SLAVE and not self._live.broker.offset_check_in_slave
-        if status is GetStatus.NO_MATCHED_MESSAGE and found.next_offset > pull.offset:
-            # Nothing of what is there passes the filter. Examined entries need no second look.
-            pull.offset = found.next_offset
-            return pull.offset >= found.max_offset
         return False
+
+    @staticmethod
+    def _waits_on(pull: _Pull, found: GetResult) -> bool:
+        """Whether what a parked pull was woken for is filtered out: it need not know. One that has not waited yet is
+        told at once, so that its consumer's offset moves past such messages."""
+        if found.status is not GetStatus.NO_MATCHED_MESSAGE or found.next_offset <= pull.offset:
+            return False
+        pull.offset = found.next_offset  # examined entries need no second look
+        return pull.offset >= found.max_offset
 
     def _park(self, pull: _Pull, deadline: float) -> bool:
         if self.parked.park(ParkedPull((pull.topic.name, pull.queue_id), pull.connection, deadline, pull)):
@@ -319,7 +324,7 @@ class PullHandlers:
                 log.error("a parked pull failed topic=%s queue=%d", pull.topic.name, pull.queue_id, exc_info=error)
                 pull.connection.abort("a parked pull failed")
                 continue
-            if self._is_waiting(pull, found) and self.parked.park(parked):
+            if (self._is_waiting(pull, found) or self._waits_on(pull, found)) and self.parked.park(parked):
                 continue
             if found.status is GetStatus.FOUND:
                 self._answer_found(pull, found)
