@@ -225,7 +225,7 @@ def rocketmq(
         await_route(servers)
         yield servers
     finally:
-        subprocess.run([*ROCKETMQ, "down", "--dir", str(directory)], check=False, stdout=subprocess.DEVNULL)
+        subprocess.run([*ROCKETMQ, "down", "--dir", str(directory), "--kill"], check=False, stdout=subprocess.DEVNULL)
 
 
 def sides() -> list[str]:

@@ -1,5 +1,5 @@
 """Driver, JVM and workers killed again and again during an archive and a streaming sink: nothing lost, nothing
-twice. Each kill costs a start of Spark, so a usual run does 3; TANDEMQ_CRASH_ROUNDS=20 is the thorough one.
+twice. Each kill costs a start of Spark, so a usual run does 2; TANDEMQ_CRASH_ROUNDS=20 is the thorough one.
 """
 
 import os
@@ -24,7 +24,7 @@ from tandemq.spark.offsets import slices_of
 from tandemq.spark.options import PullOptions, parse
 
 pytestmark = [pytest.mark.spark, pytest.mark.slow]
-ROUNDS = int(os.environ.get("TANDEMQ_CRASH_ROUNDS", "3"))
+ROUNDS = int(os.environ.get("TANDEMQ_CRASH_ROUNDS", "2"))
 SEGMENT = 1 << 20
 
 
