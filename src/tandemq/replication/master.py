@@ -9,7 +9,7 @@ import logging
 import os
 import socket
 from collections import deque
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 
 from tandemq.clock import Clock
 from tandemq.codec import ha
@@ -40,16 +40,18 @@ COPY_SIZE_MAX = 64 << 10
 NEWS_DELAY = 0.002
 """Slaves that have every byte learn of a higher confirmed offset this much later, many acks in one frame."""
 GATHER_DELAY = 0.001
-SPARE_DELAY = 0.005
+SPARE_DELAY = 0.01
 GATHER_SIZE = 64 << 10
 """New bytes are gathered this long, or until there are so many, for slaves that no send waits for; to those that are
 waited for they leave at once, or with the ack of the frame before them. A frame and an ack for every message cost more
-than the message, and of many slaves only the furthest decide when a send is answered: the others have more time."""
+than the message, and of many slaves only the furthest decide when a send is answered: the others have more time, but
+for the next in line, which takes over if one of those stalls."""
 READ_SIZE = 256 << 10
 TURN_SIZE = 4 << 20
 """Bytes for one slave before the loop's other work gets its turn."""
 READ_AHEAD = 16 << 20
-"""Cold history is asked of the disk before it is needed, so that sendfile does not wait for it on the loop."""
+"""Cold history is asked of the disk before it is needed, so that sendfile does not wait for it on the loop. Only before
+large frames: what was just written is in memory, and asking for it looks up every page."""
 
 
 class MasterShell:
@@ -179,7 +181,7 @@ class MasterShell:
             wire.lose("the slave closed the connection")
             return
         self._act(self.state.receive(session, self._view[:size], self._clock.monotonic()))
-        self._pump_due(session, session in self.state.spares())
+        self._pump_due(session, self.state.spares())
 
     def _lost(self, session: int, text: str) -> None:
         wire = self._wires.pop(session, None)
@@ -199,7 +201,7 @@ class MasterShell:
             self._act(self.state.appended(end))
             spares = self.state.spares()
             for session in tuple(self._wires):
-                self._pump_due(session, session in spares)
+                self._pump_due(session, spares)
 
     def flushed(self) -> None:
         """The store's flushed offset moved."""
@@ -218,7 +220,7 @@ class MasterShell:
 
     # --- streaming --------------------------------------------------------------------------------------------------
 
-    def _pump_due(self, session_id: int, is_spare: bool) -> None:
+    def _pump_due(self, session_id: int, spares: Sequence[int]) -> None:
         """As `_pump_one`, but a few new bytes may wait for more of them; longer for a slave that no send waits for."""
         session = self.state.sessions.get(session_id)
         if session is None or (fresh := self.state.log.end - session.sent) == 0:
@@ -227,10 +229,10 @@ class MasterShell:
             self._pump_one(session_id)
         elif self._stopped:
             return
-        elif is_spare:
+        elif session_id in spares and session_id != spares[0]:
             if self._spare_timer is None:
                 self._spare_timer = self._loop.call_later(SPARE_DELAY, self._spares_gathered)
-        elif session.received == session.sent and self.state.acks.copies_wanted:
+        elif session_id not in spares and session.received == session.sent and self.state.acks.copies_wanted:
             self._pump_one(session_id)
         elif self._gather_timer is None:
             self._gather_timer = self._loop.call_later(GATHER_DELAY, self._gathered)
@@ -239,8 +241,8 @@ class MasterShell:
         self._gather_timer = None
         spares = self.state.spares()
         for session_id in tuple(self._wires):
-            if session_id in spares:
-                self._pump_due(session_id, True)  # later
+            if session_id in spares[1:]:
+                self._pump_due(session_id, spares)  # later
             else:
                 self._pump_one(session_id)
 
@@ -279,7 +281,8 @@ class MasterShell:
                 wire.send(header + data)
             else:
                 fd, position, size = store.file_range(offset, size)
-                os.posix_fadvise(fd, position + size, READ_AHEAD, os.POSIX_FADV_WILLNEED)
+                if size > ha.BULK_SIZE_MIN:
+                    os.posix_fadvise(fd, position + READ_AHEAD, size, os.POSIX_FADV_WILLNEED)
                 wire.send(header)
                 wire.send_file(fd, position, size)
             budget -= size

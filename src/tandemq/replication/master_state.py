@@ -20,7 +20,7 @@ Rules (design: the rules that make it safe), and where each one lives:
  7. Durable means fdatasync         `flushed` comes only from the store; a slave's durable only from its acks.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from enum import Enum
 from typing import Final
@@ -634,14 +634,15 @@ class MasterState:
             size = min(size, session.allowance(self.terms.rate_max, now))
         return Batch(session.sent, size) if size > 0 else None
 
-    def spares(self) -> frozenset[int]:
-        """Sessions that no send waits for: others are further, as many as the copies they need and one more."""
+    def spares(self) -> Sequence[int]:
+        """Sessions that no send waits for, because others are further and enough for the copies wanted; the furthest
+        first, which takes over if one of those stalls."""
         wanted = self.acks.copies_wanted
-        if wanted == 0 or wanted + 1 >= len(self.sessions):
-            return frozenset()
+        if wanted == 0 or wanted >= len(self.sessions):
+            return ()
         places = [(s.received, -s.id) for s in self.sessions.values() if s.state is SessionState.IN_SYNC]
         places.sort(reverse=True)
-        return frozenset(-number for _, number in places[wanted + 1 :])
+        return [-number for _, number in places[wanted:]]
 
     def is_throttled(self, session_id: int) -> bool:
         """Whether a session has bytes to get that the rate cap holds back."""
