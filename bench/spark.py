@@ -47,6 +47,8 @@ SEGMENT = 1 << 30
 MESSAGES = 2_500_000
 """About two segments: what a query costs before its first row must not decide the comparison."""
 FORMAT = "rocketmq-commitlog"
+BLOCK = 20
+"""Messages that a growing log grows by, fifty times a second."""
 HOST = bytes([10, 0, 0, 1]) + (10911).to_bytes(4, "big")
 
 
@@ -342,13 +344,13 @@ def pull_ours(run: Run) -> dict[str, float]:
 
 @contextlib.contextmanager
 def growing_store(run: Run) -> Iterator[tuple[Any, Path]]:
-    """A log that a thread appends to, so that every micro-batch has something to read, in two partitions."""
+    """A log that a thread appends a little to, so that every micro-batch has something to read, but never much."""
     with session(run) as spark:
         store = run.directory / "growing"
         write_store(store, 20_000)
         segment = store / "commitlog" / f"{0:020d}"
         stopped = threading.Event()
-        made, number = Block(200), 20_000
+        made, number = Block(BLOCK), 20_000
         with open(segment, "rb") as file:
             content = file.read(64 << 20)
         end = max(position + size for position, size, _ in walk(content, 0, len(content)))
@@ -363,7 +365,7 @@ def growing_store(run: Run) -> Iterator[tuple[Any, Path]]:
                     file.seek(end)
                     file.write(added[:4])
                 end += len(added)
-                number += 200
+                number += BLOCK
 
         thread = threading.Thread(target=append, daemon=True)
         thread.start()
@@ -377,7 +379,7 @@ def growing_store(run: Run) -> Iterator[tuple[Any, Path]]:
 def floor_ours(run: Run) -> dict[str, float]:
     spark, store = run.shared
     reader = spark.readStream.format(FORMAT).schema("body BINARY").option("minPartitions", "2")
-    df = reader.option("maxBytesPerPartition", "65536").load(str(store))
+    df = reader.load(str(store))
     return {"milliseconds": floor(df, run.directory / f"floor-{run.round}", 50)}
 
 

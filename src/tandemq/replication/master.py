@@ -87,6 +87,8 @@ class MasterShell:
         self._news_timer: asyncio.TimerHandle | None = None
         self._gather_timer: asyncio.TimerHandle | None = None
         self._spare_timer: asyncio.TimerHandle | None = None
+        self._gathering: frozenset[int] = frozenset()
+        """Sessions that no send waits for."""
         self._buffer = bytearray(READ_SIZE)
         self._view = memoryview(self._buffer)
         self._stopped = False
@@ -181,7 +183,8 @@ class MasterShell:
             wire.lose("the slave closed the connection")
             return
         self._act(self.state.receive(session, self._view[:size], self._clock.monotonic()))
-        self._pump_due(session, self.state.spares())
+        if session not in self._gathering:
+            self._pump_due(session)
 
     def _lost(self, session: int, text: str) -> None:
         wire = self._wires.pop(session, None)
@@ -199,9 +202,10 @@ class MasterShell:
         end = self._store.appended
         if end != self.state.log.end and self.state.phase is Phase.OPEN:
             self._act(self.state.appended(end))
-            spares = self.state.spares()
+            self._gather_for(self.state.spares()[1:])
             for session in tuple(self._wires):
-                self._pump_due(session, spares)
+                if session not in self._gathering:
+                    self._pump_due(session)
 
     def flushed(self) -> None:
         """The store's flushed offset moved."""
@@ -220,8 +224,14 @@ class MasterShell:
 
     # --- streaming --------------------------------------------------------------------------------------------------
 
-    def _pump_due(self, session_id: int, spares: Sequence[int]) -> None:
-        """As `_pump_one`, but a few new bytes may wait for more of them; longer for a slave that no send waits for."""
+    def _gather_for(self, sessions: Sequence[int]) -> None:
+        """These get what is new with the next beat of the slow timer, whatever comes before."""
+        self._gathering = frozenset(sessions)
+        if sessions and self._spare_timer is None and not self._stopped:
+            self._spare_timer = self._loop.call_later(SPARE_DELAY, self._spares_gathered)
+
+    def _pump_due(self, session_id: int) -> None:
+        """As `_pump_one`, but a few new bytes may wait for more of them."""
         session = self.state.sessions.get(session_id)
         if session is None or (fresh := self.state.log.end - session.sent) == 0:
             return
@@ -229,25 +239,20 @@ class MasterShell:
             self._pump_one(session_id)
         elif self._stopped:
             return
-        elif session_id in spares and session_id != spares[0]:
-            if self._spare_timer is None:
-                self._spare_timer = self._loop.call_later(SPARE_DELAY, self._spares_gathered)
-        elif session_id not in spares and session.received == session.sent and self.state.acks.copies_wanted:
+        elif session.received == session.sent and self.state.is_waited_for(session):
             self._pump_one(session_id)
         elif self._gather_timer is None:
             self._gather_timer = self._loop.call_later(GATHER_DELAY, self._gathered)
 
     def _gathered(self) -> None:
         self._gather_timer = None
-        spares = self.state.spares()
         for session_id in tuple(self._wires):
-            if session_id in spares[1:]:
-                self._pump_due(session_id, spares)  # later
-            else:
+            if session_id not in self._gathering:
                 self._pump_one(session_id)
 
     def _spares_gathered(self) -> None:
         self._spare_timer = None
+        self._gathering = frozenset()
         self._pump()
 
     def _pump(self) -> None:
