@@ -326,7 +326,8 @@ class Kept:
 
 
 class PatientProducer(Producer):
-    """The client gives up at once when another thread is just asking for a route; then it has to be asked again."""
+    """The client gives up at once when another thread is just asking for a route; then it has to be asked again. The
+    text of its last error is one for all threads: another's call may have emptied it."""
 
     def send_sync(self, *a: object) -> object:
         return self._patiently(super().send_sync, *a)
@@ -349,7 +350,8 @@ class PatientProducer(Producer):
             try:
                 return send(*a)
             except Exception as error:
-                if "No route info" not in str(error) or time.monotonic() > deadline:
+                is_routeless = not str(error).strip() or "No route info" in str(error)
+                if not is_routeless or time.monotonic() > deadline:
                     raise
                 time.sleep(0.1)
 
