@@ -494,7 +494,8 @@ def has_lost_sector(view: memoryview, topic_at: int, properties_at: int, end: in
     and have no sector full of them.
     """
     text = view[topic_at:end].tobytes()
-    if text.find(b"\0", 2, properties_at - topic_at - 2) >= 0:
+    size_of_length = 1 if text[0] == properties_at - topic_at - 3 else 2  # of record version 1, or 2
+    if text.find(b"\0", size_of_length, properties_at - topic_at - 2) >= 0:
         return True
     if end == properties_at or b"\0" not in text[properties_at - topic_at :]:
         return False
