@@ -8,6 +8,7 @@ import pytest
 
 from tandemq.codec.command import Command
 from tandemq.replication.metadata import PairCode
+from tandemq.store import layout
 from tandemq.testing.pair import BrokerProcess, Load, RealPair
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(180)]
@@ -91,6 +92,37 @@ def test_a_slave_on_a_new_disk_is_promoted_without_waiting_for_its_former_self(
             for broker in (pair.master, pair.slave):
                 if old_identity_leaves:
                     await becomes(pair, broker, in_sync=[new])
+            await promoted(pair, pair.slave)
+            await pair.in_sync(pair.slave)
+            await pair.check(result)
+
+    asyncio.run(scenario())
+
+
+def machine_crashed(broker: BrokerProcess) -> None:
+    """Kills it and takes away what it knew of this boot of the machine: its page cache counts as lost."""
+    broker.kill()
+    (broker.store / layout.CHECKPOINT).unlink(missing_ok=True)
+
+
+def test_a_slave_whose_machine_crashed_is_promoted_only_after_it_has_heard_its_master(tmp_path: Path) -> None:
+    async def scenario() -> None:
+        async with RealPair(tmp_path) as pair:
+            await in_sync_pair(pair)
+            load = pair.load(senders=2)
+            await acknowledged(load, 100)
+            result = await load.stop()
+            await pair.in_sync()
+            pair.master.kill()
+            machine_crashed(pair.slave)
+            pair.slave.start()
+            await becomes(pair, pair.slave, role="slave")
+            order = Command(PairCode.PROMOTE, {"role": "SYNC_MASTER"})
+            refused = await pair.client.invoke(pair.slave.address, order, 20)
+            assert refused.code != 0
+            assert "may lack acknowledged messages" in refused.remark
+            pair.master.start()
+            await pair.in_sync()
             await promoted(pair, pair.slave)
             await pair.in_sync(pair.slave)
             await pair.check(result)

@@ -87,8 +87,8 @@ class MasterShell:
         self._news_timer: asyncio.TimerHandle | None = None
         self._gather_timer: asyncio.TimerHandle | None = None
         self._spare_timer: asyncio.TimerHandle | None = None
-        self._gathering: frozenset[int] = frozenset()
-        """Sessions that no send waits for."""
+        self._spares: Sequence[int] = ()
+        """Sessions that no send waited for when the log last grew; the first is next in line."""
         self._buffer = bytearray(READ_SIZE)
         self._view = memoryview(self._buffer)
         self._stopped = False
@@ -183,8 +183,7 @@ class MasterShell:
             wire.lose("the slave closed the connection")
             return
         self._act(self.state.receive(session, self._view[:size], self._clock.monotonic()))
-        if session not in self._gathering:
-            self._pump_due(session)
+        self._pump_due(session)
 
     def _lost(self, session: int, text: str) -> None:
         wire = self._wires.pop(session, None)
@@ -202,10 +201,11 @@ class MasterShell:
         end = self._store.appended
         if end != self.state.log.end and self.state.phase is Phase.OPEN:
             self._act(self.state.appended(end))
-            self._gather_for(self.state.spares()[1:])
+            self._spares = self.state.spares()
+            if len(self._spares) > 1 and self._spare_timer is None and not self._stopped:
+                self._spare_timer = self._loop.call_later(SPARE_DELAY, self._spares_gathered)
             for session in tuple(self._wires):
-                if session not in self._gathering:
-                    self._pump_due(session)
+                self._pump_due(session)
 
     def flushed(self) -> None:
         """The store's flushed offset moved."""
@@ -224,14 +224,10 @@ class MasterShell:
 
     # --- streaming --------------------------------------------------------------------------------------------------
 
-    def _gather_for(self, sessions: Sequence[int]) -> None:
-        """These get what is new with the next beat of the slow timer, whatever comes before."""
-        self._gathering = frozenset(sessions)
-        if sessions and self._spare_timer is None and not self._stopped:
-            self._spare_timer = self._loop.call_later(SPARE_DELAY, self._spares_gathered)
-
     def _pump_due(self, session_id: int) -> None:
-        """As `_pump_one`, but a few new bytes may wait for more of them."""
+        """As `_pump_one`, but a few new bytes may wait for more of them, and spare slaves for their slow timer."""
+        if session_id in self._spares[1:]:
+            return
         session = self.state.sessions.get(session_id)
         if session is None or (fresh := self.state.log.end - session.sent) == 0:
             return
@@ -239,7 +235,7 @@ class MasterShell:
             self._pump_one(session_id)
         elif self._stopped:
             return
-        elif session.received == session.sent and self.state.is_waited_for(session):
+        elif session.received == session.sent and session_id not in self._spares and self.state.acks.copies_wanted:
             self._pump_one(session_id)
         elif self._gather_timer is None:
             self._gather_timer = self._loop.call_later(GATHER_DELAY, self._gathered)
@@ -247,12 +243,11 @@ class MasterShell:
     def _gathered(self) -> None:
         self._gather_timer = None
         for session_id in tuple(self._wires):
-            if session_id not in self._gathering:
+            if session_id not in self._spares[1:]:
                 self._pump_one(session_id)
 
     def _spares_gathered(self) -> None:
         self._spare_timer = None
-        self._gathering = frozenset()
         self._pump()
 
     def _pump(self) -> None:

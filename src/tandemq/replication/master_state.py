@@ -644,10 +644,6 @@ class MasterState:
         places.sort(reverse=True)
         return [-number for _, number in places[wanted:]]
 
-    def is_waited_for(self, session: Session) -> bool:
-        """Whether sends wait for copies, and for this slave's before others'."""
-        return self.acks.copies_wanted > 0 and session.id not in self.spares()
-
     def is_throttled(self, session_id: int) -> bool:
         """Whether a session has bytes to get that the rate cap holds back."""
         session = self.sessions.get(session_id)

@@ -490,8 +490,8 @@ class World(Watcher):
 
     def _fault_bit_flip(self, node: SimNode) -> bool:
         """A bit of the log rots while the machine is off; recovery must notice, or the disk is replaced."""
-        if not node.alive or any(not other.alive for other in self.nodes):
-            return False
+        if not node.alive or any(not other.alive for other in self.nodes) or node.disk.capacity is not None:
+            return False  # on a full disk it may not start, and then nobody looks at what recovery found
         end, first = node.store.appended, node.store.first_offset
         last_record = max(first, end - 150)
         if end - last_record < 100:
