@@ -89,11 +89,10 @@ class Writer:
             self.count += 1
             text = encode_properties({"KEYS": f"k{self.count}", "UNIQ_KEY": f"7F000001{self.count:024X}", "TAGS": "b"})
             elements.append((0, self.random.randbytes(100), text))
-        for done, (_, body, text) in zip(
-            self.store.append_batch("batch", 0, 0, 1_700_000_000_000, HOST, 0, elements), elements, strict=True
-        ):
+        done = self.store.append_batch("batch", 0, 0, 1_700_000_000_000, HOST, 0, elements)
+        for number, (at, (_, body, text)) in enumerate(zip(done.physical_offsets, elements, strict=True)):
             key = text.split(b"\x02")[0].split(b"\x01")[1].decode()
-            line = f"0 {done.queue_offset} {key} {len(body)} {zlib.crc32(body)} {done.physical_offset}"
+            line = f"0 {done.queue_offset + number} {key} {len(body)} {zlib.crc32(body)} {at}"
             self.expected.setdefault("batch", []).append(line)
 
     def everything(self, version: str) -> None:

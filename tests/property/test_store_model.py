@@ -7,6 +7,7 @@ extended by TANDEMQ_SEEDS=from-to).
 import os
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
+from itertools import pairwise
 from pathlib import Path
 from random import Random
 
@@ -84,8 +85,10 @@ class Machine:
     def batch(self) -> None:
         topic, count = TOPICS[0], self.random.randrange(1, 6)
         elements = [(i, self.random.randbytes(40), b"") for i in range(count)]
-        for done in self.store.append_batch(topic, 1, 0, 5, HOST, 0, elements):
-            self.note(done, topic, 1, "")
+        done = self.store.append_batch(topic, 1, 0, 5, HOST, 0, elements)
+        for number, (start, stop) in enumerate(pairwise([*done.physical_offsets, done.end])):
+            one = Appended(start, stop - start, done.queue_offset + number, done.store_timestamp)
+            self.note(one, topic, 1, "")
 
     def note(self, done: Appended, topic: str, queue_id: int, key: str) -> None:
         raw = bytes(self.store.read_raw(done.physical_offset, limit=self.store.appended))

@@ -85,7 +85,7 @@ def test_a_list_is_split_by_encoded_size() -> None:
     assert all(len(item.body) <= 1024 and item.batch for _, item in parts)
     assert ",".join(item.unique_key for _, item in parts) == ",".join(keys)
     elements = split_batch(parts[4][1].body)
-    assert [decode_properties(properties)["UNIQ_KEY"] for _, _, properties in elements] == ["K8", "K9"]
+    assert [decode_properties(bytes(properties))["UNIQ_KEY"] for _, _, properties in elements] == ["K8", "K9"]
 
 
 @pytest.mark.parametrize(

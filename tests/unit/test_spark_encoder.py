@@ -24,7 +24,7 @@ def encoded(batch: pa.RecordBatch, given: SinkOptions, first: int = 0) -> list[t
     for _, rows in encoder.by_topic(batch):
         data, starts = elements(rows, keyed(rows, "p" * 20, PREFIX, first))
         for flag, body, properties in split_batch(data[: int(starts[-1])]):
-            found.append((flag, bytes(body), decode_properties(properties)))
+            found.append((flag, bytes(body), decode_properties(bytes(properties))))
     return found
 
 

@@ -15,17 +15,18 @@ All of it runs on the loop that owns the store.
 
 import asyncio
 import logging
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import NamedTuple
 
 from tandemq.clock import Clock
 from tandemq.codec.codes import ResponseCode
 from tandemq.codec.envelope import delay_level, to_schedule
+from tandemq.codec.record import BatchElement
 from tandemq.errors import ReplyError, StoreError
 from tandemq.model.message import ACK_COPIES, TRANSACTION_COMMIT, TRANSACTION_MASK, WAIT, encode_properties
 from tandemq.model.topic import TopicConfig
 from tandemq.replication.acks import AckLevel, AckQueue, PutStatus, parse_level
-from tandemq.store.message_store import Appended, MessageStore
+from tandemq.store.message_store import Appended, AppendedBatch, MessageStore
 
 log = logging.getLogger(__name__)
 
@@ -169,8 +170,8 @@ class MessageWriter:
         born_timestamp: int,
         born_host: bytes,
         reconsume_times: int,
-        elements: list[tuple[int, bytes | bytearray | memoryview, bytes]],
-    ) -> list[Appended]:
+        elements: Sequence[BatchElement],
+    ) -> AppendedBatch:
         """Several messages into one queue, contiguous; as `append`."""
         if self.refusal is not None:
             raise self.refusal

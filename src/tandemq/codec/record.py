@@ -269,10 +269,14 @@ _BATCH_HEAD = struct.Struct(">IIIiI")
 BATCH_ELEMENT_FIXED = _BATCH_HEAD.size + 2
 
 
-def split_batch(body: Buffer) -> list[tuple[int, memoryview, bytes]]:
-    """(flag, body, properties) of each element of a batch; bodies are slices of the input."""
+BatchElement: TypeAlias = tuple[int, Buffer, Buffer]
+"""(flag, body, properties)"""
+
+
+def split_batch(body: Buffer) -> list[BatchElement]:
+    """The elements of a batch, as slices of the input."""
     view = memoryview(body)
-    elements: list[tuple[int, memoryview, bytes]] = []
+    elements: list[BatchElement] = []
     position, end = 0, len(view)
     while position < end:
         if position + BATCH_ELEMENT_FIXED > end:
@@ -293,13 +297,13 @@ def split_batch(body: Buffer) -> list[tuple[int, memoryview, bytes]]:
                 f"batch element {len(elements)}: its fields make {properties_at + properties_size - position} bytes, "
                 f"it says {size}"
             )
-        element_body = view[body_at : body_at + body_size]
-        elements.append((flag, element_body, bytes(view[properties_at : properties_at + properties_size])))
-        position += size
+        stop = position + size
+        elements.append((flag, view[body_at : properties_at - 2], view[properties_at:stop]))
+        position = stop
     return elements
 
 
-def encode_batch(elements: Iterable[tuple[int, Buffer, bytes]]) -> bytes:
+def encode_batch(elements: Iterable[BatchElement]) -> bytes:
     """The body of a batch send from (flag, body, properties) elements; magic and CRC 0 as upstream's clients write."""
     parts: list[Buffer] = []
     for flag, body, properties in elements:

@@ -7,7 +7,7 @@ Watermarks, all physical offsets that only move forward unless the log is cut:
 """
 
 import os
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -18,6 +18,7 @@ from tandemq.codec.record import (
     PROPERTIES_MAX,
     TOPIC_V1_MAX,
     WHOLE_HEADS,
+    BatchElement,
     host_flags,
     parse_record,
 )
@@ -40,6 +41,7 @@ from tandemq.store.online_rebuild import OnlineRebuild
 from tandemq.store.reader import Reader
 from tandemq.store.recovery import Recovered, Recovery
 from tandemq.store.results import Appended as Appended
+from tandemq.store.results import AppendedBatch as AppendedBatch
 from tandemq.store.results import GetResult as GetResult
 from tandemq.store.results import GetStatus as GetStatus
 from tandemq.store.results import Health as Health
@@ -359,41 +361,36 @@ class MessageStore:
         born_timestamp: int,
         born_host: bytes,
         reconsume_times: int,
-        elements: list[tuple[int, bytes | bytearray | memoryview, bytes]],
+        elements: Sequence[BatchElement],
         store_host: bytes | None = None,
-    ) -> list[Appended]:
+    ) -> AppendedBatch:
         """Writes several messages of one queue, contiguous and in one segment: all of them or none."""
         if self._disk_full or self._flusher.poison is not None or self._read_only or self._closed:
             self._refuse()
         store_host = store_host if store_host is not None else self._store_host
         sys_flag = sys_flag & ~(BORN_HOST_V6 | STORE_HOST_V6) | host_flags(born_host, store_host)
         topic_part, magic = self._topics.get(topic) or self._topic_part(topic)
+        properties_sizes = [len(properties) for _, _, properties in elements]
+        bodies_size = sum([len(body) for _, body, _ in elements])
+        if properties_sizes and max(properties_sizes) > PROPERTIES_MAX:
+            self._too_large(bodies_size, max(properties_sizes))
         fixed = WHOLE_HEADS[(sys_flag >> 4) & 3].size + len(topic_part) + 2
-        total = 0
-        for _, body, properties in elements:
-            if len(properties) > PROPERTIES_MAX:
-                self._too_large(len(body), len(properties))
-            total += fixed + len(body) + len(properties)
+        total = fixed * len(elements) + bodies_size + sum(properties_sizes)
         if total > self.config.record_size_max:
             self._too_large(total, 0)
         queue = self._queues.get((topic, queue_id)) or self._new_queue(topic, queue_id)
-        log = self.log
+        queue_offset, now = queue.next_offset, self._wall_ms()
         try:
-            log.make_room(total)
+            offsets = self.log.append_batch(
+                total, topic_part, magic, queue_id, queue_offset, sys_flag, born_timestamp, born_host, now,
+                store_host, reconsume_times, elements,
+            )  # fmt: skip
         except DiskFull as error:
             self._disk_full = str(error)
             raise
-        now = self._wall_ms()
-        result = []
-        for flag, body, properties in elements:
-            size = log.append(
-                topic_part, magic, queue_id, queue.next_offset, flag, sys_flag, born_timestamp, born_host, now,
-                store_host, reconsume_times, 0, body, properties,
-            )  # fmt: skip
-            result.append(Appended(log.appended - size, size, queue.next_offset, now))
-            queue.next_offset += 1
+        queue.next_offset = queue_offset + len(offsets)
         self._flusher.note_append()
-        return result
+        return AppendedBatch(offsets, self.log.appended, queue_offset, now)
 
     def append_raw(self, physical_offset: int, data: bytes | bytearray | memoryview) -> int:
         """A slave's append: bytes of the master's log, cut anywhere, exactly at the end of ours; the new end."""

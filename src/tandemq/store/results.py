@@ -16,6 +16,17 @@ class Appended(NamedTuple):
     store_timestamp: int
 
 
+class AppendedBatch(NamedTuple):
+    """Where the messages of a batch went."""
+
+    physical_offsets: list[int]
+    end: int
+    """Of the last record."""
+    queue_offset: int
+    """Of the first message; the others follow."""
+    store_timestamp: int
+
+
 class GetStatus(Enum):
     """What a read by queue offset found (GetMessageStatus)."""
 

@@ -103,7 +103,7 @@ def test_walk_ends_where_records_end() -> None:
 def test_batches_round_trip_and_refuse_what_does_not_add_up() -> None:
     elements = [(1, b"one", b"A\x01b\x02"), (0, b"", b""), (-7, b"x" * 500, b"")]
     body = encode_batch(elements)
-    assert [(flag, bytes(b), p) for flag, b, p in split_batch(body)] == elements
+    assert [(flag, bytes(b), bytes(p)) for flag, b, p in split_batch(body)] == elements
     assert split_batch(b"") == []
     for size in range(1, len(body)):
         if size not in (len(body), 22 + 3 + 4, 22 + 3 + 4 + 22):

@@ -244,9 +244,13 @@ def test_batches_are_contiguous_in_one_segment() -> None:
     store = opened()
     put(store, bytes(1900))
     done = store.append_batch("t", 1, 0, 1, HOST, 0, [(0, bytes(700), b"") for _ in range(3)])
-    assert [d.queue_offset for d in done] == [0, 1, 2]
-    assert done[0].physical_offset == 4096
-    assert [b.physical_offset - a.physical_offset for a, b in pairwise(done)] == [done[0].size] * 2
+    assert done.queue_offset == 0
+    assert done.physical_offsets[0] == 4096
+    sizes = [stop - start for start, stop in pairwise([*done.physical_offsets, done.end])]
+    assert sizes == [91 + 700 + len("t")] * 3
+    assert [
+        parse_record(store.read_raw(at, limit=done.end), crc=True).queue_offset for at in done.physical_offsets
+    ] == [0, 1, 2]
     store.dispatch()
     assert store.queue_range("t", 1) == (0, 3)
 

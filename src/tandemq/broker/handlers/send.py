@@ -417,12 +417,12 @@ class SendHandlers:
             # The C++ client compresses the batch as a whole; its elements are stored plain.
             body = decompress(body, sys_flag)
             sys_flag &= ~(COMPRESSED | COMPRESSION_MASK)
-        elements: list[tuple[int, bytes | bytearray | memoryview, bytes]] = [*split_batch(body)]
+        elements = split_batch(body)
         if not elements:
             raise ReplyError(ResponseCode.MESSAGE_ILLEGAL, "the batch has no message")
-        for _, _, properties in elements:
-            if len(properties) > PROPERTIES_MAX:
-                raise _bad_properties(len(properties))
+        properties_size = max([len(properties) for _, _, properties in elements])
+        if properties_size > PROPERTIES_MAX:
+            raise _bad_properties(properties_size)
         wished = decode_properties(send.properties.encode())
         level = target.level
         if ACK_COPIES in wished:
@@ -443,14 +443,14 @@ class SendHandlers:
             send.reconsumeTimes,
             elements,
         )
-        target.flow.add(len(appended), sum(one.size for one in appended))
+        offsets = appended.physical_offsets
+        target.flow.add(len(offsets), appended.end - offsets[0])
         if judged is not None and self.idempotence is not None:
-            self.idempotence.table.appended(judged[0], appended[-1].physical_offset + appended[-1].size)
-        ids = ",".join(self._message_id(one.physical_offset) for one in appended)
+            self.idempotence.table.appended(judged[0], appended.end)
         key = wished.get(UNIQUE_KEY) or self._ids.next()
-        end = appended[-1].physical_offset + appended[-1].size
-        reply = self._replier(connection, opaque, flag, ids, queue_id, appended[0].queue_offset, key)
-        self._writer.when_acknowledged(end, level, reply, wait=wished.get(WAIT) != "false")
+        ids = self._message_ids(offsets)
+        reply = self._replier(connection, opaque, flag, ids, queue_id, appended.queue_offset, key)
+        self._writer.when_acknowledged(appended.end, level, reply, wait=wished.get(WAIT) != "false")
 
     def _repeated(
         self, connection: Connection, opaque: int, flag: int, queue_id: int, level: AckLevel | None, verdict: Verdict
@@ -525,6 +525,11 @@ class SendHandlers:
 
     def _message_id(self, physical_offset: int) -> str:
         return f"{self._host_text}{physical_offset:016X}"
+
+    def _message_ids(self, physical_offsets: list[int]) -> str:
+        """Those of a batch, with commas between them."""
+        texts = struct.pack(f">{len(physical_offsets)}Q", *physical_offsets).hex(",", 8).upper()
+        return self._host_text + texts.replace(",", "," + self._host_text)
 
     def _bad_size(self, size: int) -> ReplyError:
         if size == 0:
