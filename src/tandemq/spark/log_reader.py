@@ -168,9 +168,12 @@ class LogStreamReader(_LogReading, DataSourceStreamReader, SupportsTriggerAvaila
         self.arrow_schema = arrow_schema
         self._initial: dict[str, int] | None = None
         self._target: dict[str, int] | None = None
+        self._ends_seen: dict[str, int] | None = None
+        """Where the logs ended at the last latestOffset: Spark asks for a report right after it."""
 
     def __getstate__(self) -> dict[str, Any]:
-        return {"options": self.options, "arrow_schema": self.arrow_schema, "_initial": None, "_target": None}
+        planned = dict.fromkeys(("_initial", "_target", "_ends_seen"))
+        return {"options": self.options, "arrow_schema": self.arrow_schema, **planned}
 
     @property
     def _planner(self) -> LogPlanner:
@@ -203,9 +206,12 @@ class LogStreamReader(_LogReading, DataSourceStreamReader, SupportsTriggerAvaila
         starts = _log_of(start)
         begin: dict[str, int] = dict(starts) if start.get("initial") else {}
         ends: dict[str, int] = dict(starts)
-        per_store = limit.max_bytes // max(1, len(self._planner.stores())) if isinstance(limit, ReadMaxBytes) else 0
-        for store in self._planner.stores():
+        stores = self._planner.stores()
+        per_store = limit.max_bytes // max(1, len(stores)) if isinstance(limit, ReadMaxBytes) else 0
+        self._ends_seen = {}
+        for store in stores:
             first, end, segments = self._planner.bounds(store)
+            self._ends_seen[store.label] = end
             if self._target is not None:
                 end = min(end, self._target.get(store.label, 0))
             if store.label not in starts:  # a store that appeared later is read from its beginning
@@ -221,7 +227,7 @@ class LogStreamReader(_LogReading, DataSourceStreamReader, SupportsTriggerAvaila
         self._target = self._ends()
 
     def reportLatestOffset(self) -> dict[str, Any] | None:
-        return {"v": VERSION, "log": self._ends()}
+        return {"v": VERSION, "log": self._ends() if self._ends_seen is None else self._ends_seen}
 
     def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> Sequence[InputPartition]:
         starts, stops, begin = _log_of(start), _log_of(end), end.get("from", {})

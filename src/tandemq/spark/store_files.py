@@ -29,8 +29,10 @@ FILLER_SIZE = 0x7FFFFFFF
 """Size in entries that stand before the first real one of a queue that began late."""
 _CONFIRMED_AT = 32
 _RESYNC_BYTES_MAX = 64 << 20
+_WALK_BYTES_MIN = 256 << 10
 _WALK_BYTES = 32 << 20
-"""Window of one vectorised walk: large enough for thousands of lanes, small enough to stay in reach of the cache."""
+"""Window of one vectorised walk: large enough for thousands of lanes, small enough to stay in reach of the cache.
+Looking for the end of a live log starts small, for there is nothing but zeros behind the few records that are new."""
 
 
 class Segment(NamedTuple):
@@ -209,16 +211,17 @@ def _last_with_data(segments: list[Segment], limit: int | None) -> Segment:
 
 def _end_within(segment: Segment, position: int, limit: int) -> int:
     buffer, base = mapped(segment.path), segment.start
-    at, stop = position - base, limit - base
+    at, stop, window = position - base, limit - base, _WALK_BYTES_MIN
     while at < stop:
-        found = walk(buffer, at, min(stop, at + _WALK_BYTES), stop, base=base)
+        found = walk(buffer, at, min(stop, at + window), stop, base=base)
+        window = min(4 * window, _WALK_BYTES)
         forget(buffer, at, found.next)
         at = found.next
         if found.end is End.LIMIT:
             continue
         if found.end is End.BLANK:
             return segment.stop if limit == segment.stop else base + at
-        if found.end is End.ZEROS and not any(buffer[at : at + (1 << 16)]):
+        if found.end is End.ZEROS and not buffer[at : at + (1 << 16)].rstrip(b"\0"):
             return base + at
         again = resynchronise(buffer, at + 1, min(stop, at + _RESYNC_BYTES_MAX), stop, base)
         if again is None:
