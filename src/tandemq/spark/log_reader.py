@@ -21,6 +21,7 @@ from tandemq.spark.scan import LogRange, plan_ranges, scan
 from tandemq.spark.store_files import Segment, StoreFiles, find_stores, first_store_time, log_end, mapped
 from tandemq.spark.topics import is_system_topic
 from tandemq.spark.walk import resynchronise
+from tandemq.spark.worker import settle
 
 _CLOCK_SLACK_MS = 60_000
 """A broker's clock may step back: segments are left out by time only with this margin."""
@@ -126,6 +127,7 @@ class _LogReading:
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         if not isinstance(partition, LogPartition):
             return  # InputPartition(None): Spark starts one task even where there are no partitions
+        settle()
         piece = partition.piece
         decoder = Decoder(
             self.arrow_schema,

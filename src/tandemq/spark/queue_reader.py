@@ -26,6 +26,7 @@ from tandemq.spark.notes import note
 from tandemq.spark.offsets import Offsets, Ranges, Slice
 from tandemq.spark.options import EARLIEST, LATEST, Mode, SelectOptions, milliseconds
 from tandemq.spark.prefetch import prefetched
+from tandemq.spark.worker import settle
 
 
 class QueueAccess(Protocol):
@@ -68,6 +69,7 @@ class _QueueReading:
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         if not isinstance(partition, QueuePartition):
             return  # InputPartition(None): Spark starts one task even where there are no partitions
+        settle()
         batches = self._batches(partition.slices)
         yield from prefetched(batches) if self.options.prefetch else batches
 

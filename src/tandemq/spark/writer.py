@@ -23,6 +23,7 @@ from tandemq.spark.idempotent_key import PREFIX, producer_id, sequence
 from tandemq.spark.options import Delivery, SinkOptions
 from tandemq.spark.sender import WAIT_STORED, Outgoing, Sender
 from tandemq.spark.transactions import Coordinator, Half, half_of, half_properties, refuses_repeats
+from tandemq.spark.worker import settle
 
 IDEMPOTENT = "__TQ_IDEMPOTENT"
 """Property of a send that our broker checks: producer:first sequence:count."""
@@ -194,6 +195,7 @@ class _Writing:
         self.transactional = exactly and (options.transactional or not refuses_repeats(options))
 
     def write(self, iterator: Iterator[pa.RecordBatch]) -> WriterCommitMessage:
+        settle()
         place = Place(self.sink)
         sender = Sender(self.options)
         try:
