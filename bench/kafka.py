@@ -89,10 +89,14 @@ def field(run: Run) -> Iterator[Field]:
         if broker is not None:
             send_kafka(all_rows, broker, "bench")
         await_slave(spark, nameserver, "bench", messages)
-        noop(spark.read.format(FORMAT).load(str(store)))  # JIT and workers are warm before the first round
+        shared = Field(spark, root, store, rows, messages, sent, nameserver, broker, missing)
+        # JIT and workers are warm before the first round.
+        noop(spark.read.format(FORMAT).load(str(store)))
+        archive_ours(shared, root / "warm")
         if broker is not None:
             noop(of_kafka(spark.read, broker, "bench").load())
-        yield Field(spark, root, store, rows, messages, sent, nameserver, broker, missing)
+            archive_kafka(shared, broker, root / "warm")
+        yield shared
 
 
 def send_kafka(df: Any, broker: Kafka, topic: str) -> None:
@@ -104,21 +108,35 @@ def of_kafka(reader: Any, broker: Kafka, topic: str) -> Any:
     return reader.format("kafka").option("kafka.bootstrap.servers", broker.bootstrap).option("subscribe", topic)
 
 
+def kafka_rows(f: Field, broker: Kafka) -> Any:
+    return of_kafka(f.spark.read, broker, "bench").load().select(*THEIRS)
+
+
+def archive_ours(f: Field, target: Path) -> float:
+    plan = ArchivePlan(str(target / "lake"), str(target / "checkpoint"), FORMAT, {"path": str(f.store)})
+    rate = timed(f.messages, lambda: archive(f.spark, plan))["rate"]
+    shutil.rmtree(target)
+    return rate
+
+
+def archive_kafka(f: Field, broker: Kafka, target: Path) -> float:
+    rate = timed(f.messages, lambda: kafka_rows(f, broker).write.parquet(str(target)))["rate"]
+    shutil.rmtree(target)
+    return rate
+
+
 def ours(run: Run) -> dict[str, float]:
     f: Field = run.shared
     files = f.spark.read.format(FORMAT)
     live = f.spark.read.format("rocketmq").schema(OURS).option("nameserver", f.nameserver).option("subscribe", "bench")
     written = f.spark.read.parquet(str(f.rows)).write.format("rocketmq").option("nameserver", f.nameserver)
-    lake = f.root / f"lake-{run.round}"
-    plan = ArchivePlan(str(lake / "lake"), str(lake / "checkpoint"), FORMAT, {"path": str(f.store)})
     found = {
         "batch": timed(f.messages, lambda: noop(files.schema(OURS).load(str(f.store))))["rate"],
         "all columns": timed(f.messages, lambda: noop(f.spark.read.format(FORMAT).load(str(f.store))))["rate"],
         "pull": timed(f.messages, lambda: noop(live.load()))["rate"],
         "sink": timed(f.sent, lambda: written.option("topic", "sink").mode("append").save())["rate"],
-        "archive": timed(f.messages, lambda: archive(f.spark, plan))["rate"],
+        "archive": archive_ours(f, f.root / f"lake-{run.round}"),
     }
-    shutil.rmtree(lake)
     with trickle(f.nameserver):
         stream = f.spark.readStream.format("rocketmq").schema(OURS).option("nameserver", f.nameserver)
         stream = stream.option("subscribe", "trickle").option("minRecordsPerPartition", "0").load()
@@ -132,19 +150,14 @@ def theirs(run: Run) -> dict[str, float]:
     if broker is None:
         raise Unavailable(f.missing)
 
-    def rows() -> Any:
-        return of_kafka(f.spark.read, broker, "bench").load().select(*THEIRS)
-
-    target = f.root / f"kafka-parquet-{run.round}"
-    read = timed(f.messages, lambda: noop(rows()))["rate"]
+    read = timed(f.messages, lambda: noop(kafka_rows(f, broker)))["rate"]
     found = {
         "batch": read,
         "all columns": read,
         "pull": read,
         "sink": timed(f.sent, lambda: send_kafka(f.spark.read.parquet(str(f.rows)), broker, "sink"))["rate"],
-        "archive": timed(f.messages, lambda: rows().write.parquet(str(target)))["rate"],
+        "archive": archive_kafka(f, broker, f.root / f"kafka-parquet-{run.round}"),
     }
-    shutil.rmtree(target)
     with broker.trickle("trickle", TRICKLE), sparks_own_settings(f.spark):
         stream = of_kafka(f.spark.readStream, broker, "trickle").load().select(*THEIRS)
         found["floor"] = floor(stream, f.root / f"floor-kafka-{run.round}", BATCHES + 10)

@@ -129,6 +129,7 @@ class Dispatcher:
         keys: KeyBatch = ([], [], [])
         hashes, offsets, times = keys
         added = timestamp = 0
+        user_keys = b""
         stop_heads = stop - (FIXED_SIZE_V4 - 1)
         if stop_heads > enough:
             stop_heads = enough
@@ -139,8 +140,8 @@ class Dispatcher:
             if magic == MAGIC_V1 and not sys_flag & _NOT_PLAIN and tail + 4 <= end <= stop:
                 before, _, behind = view[tail:end].tobytes().partition(_UNIQUE_KEY)
                 unique, _, behind = behind.partition(_END)
-                template, user_keys = template_of((before, behind)), b""
-                if template is None:
+                template = None if user_keys else template_of((before, behind))
+                if template is None:  # as the one before this, it has keys of the user; or it is new
                     template, user_keys = self._template(before, behind)
                 if template is not None:
                     queue_of, tags, prefix_of, hasher = template
@@ -162,9 +163,14 @@ class Dispatcher:
                             offsets.append(physical_offset)
                             times.append(stored_at)
                         if user_keys and physical_offset >= index_from:
-                            for one in user_keys.split(b" "):
-                                if one:
-                                    _add(keys, hasher.key_hash(one), physical_offset, stored_at)
+                            if b" " in user_keys:
+                                for one in user_keys.split(b" "):
+                                    if one:
+                                        _add(keys, hasher.key_hash(one), physical_offset, stored_at)
+                            else:
+                                hashes.append(hasher.key_hash(user_keys))
+                                offsets.append(physical_offset)
+                                times.append(stored_at)
                         timestamp = stored_at
                         at = end
                         continue
