@@ -1,8 +1,8 @@
 """`./run test [quick] [pytest arguments]`: the checks, then the tests, then one line that says what ran.
 
 The same command for a newcomer and for CI. The quick tests run first, two files at a time, then what is marked slow,
-peer or spark; three at a time, since most of them wait for something. `quick` stops after the first part; without it the first part
-runs under coverage. With pytest arguments of your own (a file, `-k`), only those run.
+peer or spark, three at a time, since most of those wait for something. `quick` stops after the first part; without it
+the first part runs under coverage. With pytest arguments of your own (a file, `-k`), only those run.
 """
 
 import os
