@@ -1,8 +1,8 @@
 """`./run test [quick] [pytest arguments]`: the checks, then the tests, then one line that says what ran.
 
-The same command for a newcomer and for CI. The quick tests run first, two files at a time, then what is marked slow,
-peer or spark, three at a time, since most of those wait for something. `quick` stops after the first part; without it
-the first part runs under coverage. With pytest arguments of your own (a file, `-k`), only those run.
+The same command for a newcomer and for CI. The quick tests run first, then what is marked slow, peer or spark; two
+files at a time, since most of them wait for something. `quick` stops after the first part; without it the first part
+runs under coverage. With pytest arguments of your own (a file, `-k`), only those run.
 """
 
 import os
@@ -16,7 +16,7 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parent.parent
 BIN = Path(sys.executable).parent
 QUICK = "not slow and not peer and not spark"
-FILES_APART = ["--dist", "loadfile", "--no-loadscope-reorder", "-n"]
+TWO_FILES_AT_A_TIME = ["-n", "2", "--dist", "loadfile", "--no-loadscope-reorder"]
 SHORT_LIVED_JVMS = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
 """The tests start a hundred JVMs that live for seconds: without the second compiler they take a third less time."""
 
@@ -89,7 +89,7 @@ def run_rest(tally: Tally) -> bool:
     can't mend: what needs them gets a second try, and the last lines name it.
     """
     first = Tally()
-    fine = run_pytest(["-m", f"not ({QUICK})", "--durations=25", *FILES_APART, "3"], first)
+    fine = run_pytest(["-m", f"not ({QUICK})", "--durations=25", *TWO_FILES_AT_A_TIME], first)
     tally.passed, tally.failed = tally.passed + first.passed, tally.failed + first.failed
     tally.skipped += first.skipped
     if fine or not first.failed:
@@ -116,7 +116,7 @@ def main(arguments: list[str]) -> int:
         fine = run_pytest(own, tally)
     else:
         quick = "quick" in arguments
-        fine = run_pytest(["-m", QUICK, *FILES_APART, "2"], tally, coverage=not quick)
+        fine = run_pytest(["-m", QUICK, *TWO_FILES_AT_A_TIME], tally, coverage=not quick)
         if not quick:
             report_coverage()
             fine = run_rest(tally) and fine
