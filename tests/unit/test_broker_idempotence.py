@@ -80,13 +80,26 @@ def test_the_log_gives_the_same_table_on_every_replica() -> None:
         assert known.sequence == max(n for p, n in entries if p == producer)
 
 
-def test_a_key_inside_a_body_does_not_count() -> None:
+@pytest.mark.parametrize("producer", [P, Q])
+def test_a_key_inside_a_body_does_not_count(producer: str) -> None:
     """Only properties do: bodies may hold anything, copies of a log too."""
-    fake = f"UNIQ_KEY\x01TQ!{Q}{999:016x}\x02".encode()
+    fake = f"UNIQ_KEY\x01TQ!{producer}{999:016x}\x02".encode()
     table = Idempotence()
-    scan(table, make_log([(P, 1)], body=fake))
-    assert table.known(Q) is None
-    assert table.known(P) is not None
+    scan(table, make_log([(P, 1), (P, 2)], body=fake))
+    assert table.snapshot()["producers"].keys() == {P}
+    known = table.known(P)
+    assert known is not None
+    assert known.sequence == 2
+
+
+def test_an_older_key_behind_a_newer_one_changes_nothing() -> None:
+    """Sends that were not checked may be repeated later on."""
+    table = Idempotence()
+    log = make_log([(P, 7), (P, 5), (Q, 1), (P, 6)])
+    scan(table, log)
+    known = table.known(P)
+    assert known is not None
+    assert known == (7, int.from_bytes(log[:4], "big"))
 
 
 def test_appends_count_before_they_are_read_off_the_log_and_not_twice() -> None:
