@@ -179,6 +179,20 @@ def test_the_end_never_passes_the_limit_and_is_a_boundary(store: StoreFiles) -> 
     assert log_end(segments, 0) == 0
 
 
+@pytest.mark.parametrize("leap", [97, 1000, 20_011])
+def test_leaps_end_where_walking_does(store: StoreFiles, leap: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """With limits anywhere, and with damage on the way."""
+    segments = store.segments()
+    starts = [row["physical_offset"] for row in read_physical(store)]
+    limits: list[int | None] = [None, *(start + 3 for start in starts[1::40]), *starts[1::40]]
+    for _ in range(2):
+        monkeypatch.undo()
+        walked = [log_end(segments, limit) for limit in limits]
+        monkeypatch.setattr("tandemq.spark.store_files._LEAP_BYTES", leap)
+        assert [log_end(segments, limit) for limit in limits] == walked
+        patch(store, starts[-30], b"\x00\x00\x00\x07")
+
+
 def test_the_confirmed_offset_of_our_stores_is_found(store: StoreFiles) -> None:
     """RocketMQ's own stores know none; ours have replica.json, and the checkpoint moves ahead of it."""
     assert store.confirmed() is None

@@ -304,7 +304,7 @@ class FileOptions(SelectOptions):
     )
     broker_name: str = setting("brokerName", "", "Value of the `broker` column; default: the store directory's name.")
     max_bytes_per_partition: int = setting(
-        "maxBytesPerPartition", 128 << 20, "Physical order: log bytes of one task; a task never spans segments.",
+        "maxBytesPerPartition", 256 << 20, "Physical order: log bytes of one task; a task never spans segments.",
         unit="bytes", minimum=1 << 16,
     )  # fmt: skip
 

@@ -29,6 +29,7 @@ FILLER_SIZE = 0x7FFFFFFF
 """Size in entries that stand before the first real one of a queue that began late."""
 _CONFIRMED_AT = 32
 _RESYNC_BYTES_MAX = 64 << 20
+_LEAP_BYTES = 16 << 20
 _WALK_BYTES_MIN = 256 << 10
 _WALK_BYTES = 32 << 20
 """Window of one vectorised walk: large enough for thousands of lanes, small enough to stay in reach of the cache.
@@ -211,7 +212,7 @@ def _last_with_data(segments: list[Segment], limit: int | None) -> Segment:
 
 def _end_within(segment: Segment, position: int, limit: int) -> int:
     buffer, base = mapped(segment.path), segment.start
-    at, stop, window = position - base, limit - base, _WALK_BYTES_MIN
+    at, stop, window = _leapt(buffer, position - base, limit - base, base), limit - base, _WALK_BYTES_MIN
     while at < stop:
         found = walk(buffer, at, min(stop, at + window), stop, base=base)
         window = min(4 * window, _WALK_BYTES)
@@ -228,6 +229,18 @@ def _end_within(segment: Segment, position: int, limit: int) -> int:
             return base + at
         at = again
     return base + min(at, stop)
+
+
+def _leapt(buffer: mmap.mmap, at: int, stop: int, base: int) -> int:
+    """A record further on, found in leaps: the end is near it. Walking through a whole segment takes longer than all
+    else that planning a query does, and damage on the way is for reading to find.
+    """
+    while (target := at + _LEAP_BYTES) < stop and buffer[target : target + mmap.PAGESIZE].rstrip(b"\0"):
+        found = resynchronise(buffer, target, min(stop, target + _LEAP_BYTES), stop, base)
+        if found is None:
+            break
+        at = found
+    return at
 
 
 def first_store_time(segment: Segment) -> int | None:
