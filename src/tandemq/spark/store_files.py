@@ -30,6 +30,7 @@ FILLER_SIZE = 0x7FFFFFFF
 _CONFIRMED_AT = 32
 _RESYNC_BYTES_MAX = 64 << 20
 _LEAP_BYTES = 16 << 20
+"""Less than what is searched for a record behind damage: a leap never skips what would have ended the log."""
 _WALK_BYTES_MIN = 256 << 10
 _WALK_BYTES = 32 << 20
 """Window of one vectorised walk: large enough for thousands of lanes, small enough to stay in reach of the cache.

@@ -31,8 +31,8 @@ def _keep_memory() -> None:
 
 
 def _keep_objects() -> None:
-    """pyspark collects garbage after every task and walks all that was ever imported: tens of milliseconds, a good part
-    of a small micro-batch. What is there now stays, and is not looked at again.
+    """pyspark collects garbage after every task and walks all that was ever imported: ten milliseconds and more, a good
+    part of a small micro-batch. What is there now stays, and is not looked at again.
     """
     gc.collect()
     gc.freeze()

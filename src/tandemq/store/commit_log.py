@@ -133,7 +133,7 @@ class CommitLog:
     ) -> list[int]:
         """Writes one record per element at the end, `size` bytes together and in one segment; where each begins.
 
-        One loop instead of many calls of `append`: half the time per message.
+        One loop instead of many calls of `append`: a quarter less time per message.
         """
         self.make_room(size)
         view, base = self._view, self._base

@@ -246,13 +246,11 @@ class Dispatcher:
         start, found, rest = before.partition(_KEYS)
         if found:
             keys, _, rest = rest.partition(_END)
-            parts = (start, rest, behind)
+            parts: tuple[bytes, ...] = (start, rest, behind)
         else:
             start, found, rest = behind.partition(_KEYS)
-            if not found:
-                return self._new_template((before, behind)), b""
             keys, _, rest = rest.partition(_END)
-            parts = (before, start, rest)
+            parts = (before, start, rest) if found else (before, behind)
         return (self._queues.templates.get(parts) or self._new_template(parts)), keys
 
     def _new_template(self, parts: tuple[bytes, ...]) -> Template | None:
