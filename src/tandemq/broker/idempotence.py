@@ -159,7 +159,7 @@ class Idempotence:
         return stop if is_whole or not position else self.scanned + position
 
     def _settle_newest(self, data: memoryview, starts: list[int], stop: int) -> bool:
-        """Finds the keys without looking at records, and then only the records of each producer's newest key, in a third
+        """Finds the keys without looking at records, then only the records of each producer's newest key: in a third
         of the time. False, and nothing done, if one of these is no key: its text stands elsewhere, say in a body.
         """
         text = data[:stop].tobytes()
