@@ -9,7 +9,7 @@ from tandemq.model.message import TRANSACTION_COMMIT, TRANSACTION_PREPARED, TRAN
 from tandemq.store import key_index
 from tandemq.store.config import StoreConfig
 from tandemq.store.dispatch import index_keys, queue_tags_code
-from tandemq.store.key_hash import TopicHasher, absolute
+from tandemq.store.key_hash import SIZE_MAX, UNIQUE_HEADS, TopicHasher, absolute
 from tandemq.store.key_index import HEADER, IndexFile
 from tandemq.store.message_store import MessageStore
 from tandemq.testing.clock import ManualClock
@@ -90,14 +90,22 @@ def compare_index(files: list[IndexFile], expected: list[tuple[int, int, int]]) 
 
 
 def test_a_key_is_hashed_as_java_does() -> None:
-    """Whatever its length and alphabet, with tables that are cold, warm and overflowing."""
+    """Whatever its length and alphabet, with tables, shared by all topics, that are cold, warm and overflowing."""
     random = Random(1)
-    hasher = TopicHasher("größe")
+    hashers = {topic: TopicHasher(topic) for topic in ("größe", "T")}
     alphabets = ("0123456789ABCDEF", "ab ", "äöü€x", "𝄞a")
     for _ in range(20_000):
         alphabet = random.choice(alphabets)
-        key = "".join(random.choices(alphabet, k=random.choice((0, 1, 3, 4, 5, 7, 8, 9, 12, 32))))
-        assert hasher.key_hash(key.encode()) == absolute(java_hash("größe#" + key))
+        size = random.choice((0, 1, 3, 4, 5, 7, 8, 9, 12, 32, 36, SIZE_MAX, SIZE_MAX + 1))
+        key = "".join(random.choices(alphabet, k=size))
+        for topic, hasher in hashers.items():
+            assert hasher.key_hash(key.encode()) == absolute(java_hash(f"{topic}#{key}"))
+
+
+def test_a_head_learnt_from_a_longer_key_helps_dispatch_too() -> None:
+    head = b"0123456789abcdef0123456789zz"
+    TopicHasher("T").key_hash(head + b"12345678")
+    assert head in UNIQUE_HEADS
 
 
 @pytest.mark.parametrize("step", range(7))

@@ -44,7 +44,7 @@ from tandemq.model.topic import SCHEDULE_TOPIC
 from tandemq.store.commit_log import CommitLog
 from tandemq.store.config import ENTRY_SIZE
 from tandemq.store.consume_queue import ENTRY, ConsumeQueue
-from tandemq.store.key_hash import ENDINGS, MASK, SIGN
+from tandemq.store.key_hash import ENDINGS, MASK, SIGN, UNIQUE_HEADS
 from tandemq.store.key_index import KeyIndex
 from tandemq.store.queues import QueueTable, Route, Template
 
@@ -57,7 +57,7 @@ _UNIQUE_KEY = b"UNIQ_KEY\x01"
 # Names of this module are looked up as fast as local ones, and need not be set up for a call with one message.
 _head_of, _HEAD_SIZE = PLAIN_HEAD.unpack_from, PLAIN_HEAD.size
 _pack_entry = ENTRY.pack
-_ending_of = ENDINGS.get
+_unique_head, _ending_of_key = UNIQUE_HEADS.get, ENDINGS.get
 _key_of = attrgetter("key")
 _NOT_PLAIN = BORN_HOST_V6 | STORE_HOST_V6 | TRANSACTION_PREPARED
 """Flags of records that are laid out or treated differently; TRANSACTION_ROLLBACK has the bit of PREPARED."""
@@ -144,7 +144,7 @@ class Dispatcher:
                 if template is None:  # as the one before this, it has keys of the user; or it is new
                     template, user_keys = self._template(before, behind)
                 if template is not None:
-                    queue_of, tags, prefix_of, hasher = template
+                    queue_of, tags, hash_start, hasher = template
                     queue = queue_of(queue_id)
                     if queue is not None and queue.count == queue_offset and physical_offset == base + at:
                         queue.tail += _pack_entry(physical_offset, size, tags)
@@ -154,11 +154,11 @@ class Dispatcher:
                         touched.add(queue)
                         added += 1
                         if unique and physical_offset >= index_from:
-                            prefix, ending = prefix_of(unique[:-4]), _ending_of(unique[-4:])
-                            if prefix is None or ending is None:
+                            head, ending = _unique_head(unique[:-4]), _ending_of_key(unique[-4:])
+                            if head is None or ending is None:
                                 hashes.append(hasher.key_hash(unique))
                             else:
-                                value = (prefix + ending) & MASK
+                                value = (hash_start + head + ending) & MASK
                                 hashes.append(value if value < SIGN else (SIGN + SIGN - value) & 0x7FFFFFFF)
                             offsets.append(physical_offset)
                             times.append(stored_at)
@@ -273,7 +273,7 @@ class Dispatcher:
         tags = self._tags_code(property_value(text[topic_stop + 2 :], _TAGS))
         if len(self._queues.templates) >= TEMPLATES_MAX:
             self._queues.templates.clear()
-        template = self._queues.templates[parts] = (route.queues.get, tags, route.hasher.prefixes.get, route.hasher)
+        template = self._queues.templates[parts] = (route.queues.get, tags, route.hasher.unique_start, route.hasher)
         return template
 
     def _put_keys(self, keys: KeyBatch) -> None:

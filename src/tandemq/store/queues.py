@@ -11,8 +11,8 @@ from tandemq.store.disk import Disk
 from tandemq.store.key_hash import TopicHasher
 from tandemq.store.layout import CONSUME_QUEUE, queue_directory
 
-Template: TypeAlias = tuple[Callable[[int], ConsumeQueue | None], int, Callable[[bytes], int | None], TopicHasher]
-"""A topic's queue by its id, the tags code, a key's prefix by its bytes, the hasher that knows other keys too."""
+Template: TypeAlias = tuple[Callable[[int], ConsumeQueue | None], int, int, TopicHasher]
+"""A topic's queue by its id, the tags code, where hashes of its unique keys start, the hasher that knows all keys."""
 NAME_BYTES_MAX = 255
 """What a file system takes as one name."""
 
