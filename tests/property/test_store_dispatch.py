@@ -9,7 +9,7 @@ from tandemq.model.message import TRANSACTION_COMMIT, TRANSACTION_PREPARED, TRAN
 from tandemq.store import key_index
 from tandemq.store.config import StoreConfig
 from tandemq.store.dispatch import index_keys, queue_tags_code
-from tandemq.store.key_hash import SIZE_MAX, UNIQUE_HEADS, TopicHasher, absolute
+from tandemq.store.key_hash import SIZE_MAX, TopicHasher, absolute
 from tandemq.store.key_index import HEADER, IndexFile
 from tandemq.store.message_store import MessageStore
 from tandemq.testing.clock import ManualClock
@@ -26,7 +26,8 @@ DELAYS = tuple(1000 * n for n in (1, 5, 10, 30, 60))
 def texts(random: Random) -> bytes:
     """Properties as clients write them, and as no client does."""
     if random.random() < 0.4:
-        key = b"0A00000104D218B4AAC2%08X%04X" % (random.randrange(4), random.randrange(50))
+        form = random.choice((b"0A00000104D218B4AAC2%08X%04X", b"TQ!0123456789abcdef0123%08x%08x"))
+        key = form % (random.randrange(4), random.randrange(50))
         parts = [b"UNIQ_KEY\x01" + key, b"WAIT\x01true", b"TAGS\x01" + random.choice((b"a", b"b"))]
         if random.random() < 0.5:
             parts.insert(random.randrange(4), b"KEYS\x01order-%04d more" % random.randrange(10))
@@ -100,12 +101,6 @@ def test_a_key_is_hashed_as_java_does() -> None:
         key = "".join(random.choices(alphabet, k=size))
         for topic, hasher in hashers.items():
             assert hasher.key_hash(key.encode()) == absolute(java_hash(f"{topic}#{key}"))
-
-
-def test_a_head_learnt_from_a_longer_key_helps_dispatch_too() -> None:
-    head = b"0123456789abcdef0123456789zz"
-    TopicHasher("T").key_hash(head + b"12345678")
-    assert head in UNIQUE_HEADS
 
 
 @pytest.mark.parametrize("step", range(7))

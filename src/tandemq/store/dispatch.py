@@ -44,7 +44,7 @@ from tandemq.model.topic import SCHEDULE_TOPIC
 from tandemq.store.commit_log import CommitLog
 from tandemq.store.config import ENTRY_SIZE
 from tandemq.store.consume_queue import ENTRY, ConsumeQueue
-from tandemq.store.key_hash import ENDINGS, MASK, SIGN, UNIQUE_HEADS
+from tandemq.store.key_hash import ENDINGS, HEADS, MASK, SIGN, SIZE_MAX
 from tandemq.store.key_index import KeyIndex
 from tandemq.store.queues import QueueTable, Route, Template
 
@@ -57,7 +57,7 @@ _UNIQUE_KEY = b"UNIQ_KEY\x01"
 # Names of this module are looked up as fast as local ones, and need not be set up for a call with one message.
 _head_of, _HEAD_SIZE = PLAIN_HEAD.unpack_from, PLAIN_HEAD.size
 _pack_entry = ENTRY.pack
-_unique_head, _ending_of_key = UNIQUE_HEADS.get, ENDINGS.get
+_key_head, _key_ending = HEADS.get, ENDINGS.get
 _key_of = attrgetter("key")
 _NOT_PLAIN = BORN_HOST_V6 | STORE_HOST_V6 | TRANSACTION_PREPARED
 """Flags of records that are laid out or treated differently; TRANSACTION_ROLLBACK has the bit of PREPARED."""
@@ -140,9 +140,9 @@ class Dispatcher:
             if magic == MAGIC_V1 and not sys_flag & _NOT_PLAIN and tail + 4 <= end <= stop:
                 before, _, behind = view[tail:end].tobytes().partition(_UNIQUE_KEY)
                 unique, _, behind = behind.partition(_END)
-                template = None if user_keys else template_of((before, behind))
+                template = None if user_keys else template_of((len(unique), before, behind))
                 if template is None:  # as the one before this, it has keys of the user; or it is new
-                    template, user_keys = self._template(before, behind)
+                    template, user_keys = self._template(len(unique), before, behind)
                 if template is not None:
                     queue_of, tags, hash_start, hasher = template
                     queue = queue_of(queue_id)
@@ -154,7 +154,7 @@ class Dispatcher:
                         touched.add(queue)
                         added += 1
                         if unique and physical_offset >= index_from:
-                            head, ending = _unique_head(unique[:-4]), _ending_of_key(unique[-4:])
+                            head, ending = _key_head(unique[:-4]), _key_ending(unique[-4:])
                             if head is None or ending is None:
                                 hashes.append(hasher.key_hash(unique))
                             else:
@@ -238,7 +238,7 @@ class Dispatcher:
             self.last_timestamp = stored_at
         return end
 
-    def _template(self, before: bytes, behind: bytes) -> tuple[Template | None, bytes]:
+    def _template(self, unique_size: int, before: bytes, behind: bytes) -> tuple[Template | None, bytes]:
         """(what the text before and behind a record's unique key says, the user's keys); None if it is unusual.
 
         The user's keys differ from message to message too: what is remembered is the text around them.
@@ -251,9 +251,9 @@ class Dispatcher:
             start, found, rest = behind.partition(_KEYS)
             keys, _, rest = rest.partition(_END)
             parts = (before, start, rest) if found else (before, behind)
-        return (self._queues.templates.get(parts) or self._new_template(parts)), keys
+        return (self._queues.templates.get((unique_size, *parts)) or self._new_template(unique_size, parts)), keys
 
-    def _new_template(self, parts: tuple[bytes, ...]) -> Template | None:
+    def _new_template(self, unique_size: int, parts: tuple[bytes, ...]) -> Template | None:
         """From topic and properties without unique key and keys, which both stood where a property begins."""
         first, second, text = parts[0], parts[1], b"".join(parts)
         topic_stop = 1 + first[0] if first else 0
@@ -264,6 +264,7 @@ class Dispatcher:
             or (len(parts) > 2 and second and second[-1] != 2)
             or text.find(_KEYS) >= 0
             or text.find(_UNIQUE_KEY) >= 0
+            or unique_size > SIZE_MAX
         ):
             return None
         topic = first[1:topic_stop]
@@ -273,7 +274,8 @@ class Dispatcher:
         tags = self._tags_code(property_value(text[topic_stop + 2 :], _TAGS))
         if len(self._queues.templates) >= TEMPLATES_MAX:
             self._queues.templates.clear()
-        template = self._queues.templates[parts] = (route.queues.get, tags, route.hasher.unique_start, route.hasher)
+        template = (route.queues.get, tags, route.hasher.start(unique_size), route.hasher)
+        self._queues.templates[unique_size, *parts] = template
         return template
 
     def _put_keys(self, keys: KeyBatch) -> None:

@@ -15,15 +15,11 @@ SIZE_MAX = 255
 """Keys longer than this are hashed without the tables."""
 POWERS = tuple(pow(31, size, 1 << 32) for size in range(SIZE_MAX + 1))
 _P4 = POWERS[4]
-UNIQUE_SIZE = 32
-"""Length of a unique key as all clients make them on IPv4."""
 HEADS_MAX = 1 << 15
 ENDINGS_MAX = 1 << 17
 
-_heads: dict[bytes, int] = {}
-"""Hashes of keys without their last four characters, ready for an ending to be added."""
-UNIQUE_HEADS: dict[bytes, int] = {}
-"""Those of keys of UNIQUE_SIZE again: dispatch looks here itself, and need not look at the length of what it finds."""
+HEADS: dict[bytes, int] = {}
+"""Hashes of keys without their last four characters, ready for an ending to be added; dispatch looks here itself."""
 ENDINGS: dict[bytes, int] = {}
 """Hashes of four-character endings; dispatch looks here too."""
 
@@ -44,12 +40,11 @@ def _ending(text: bytes) -> int:
 
 def _head(head: bytes) -> int:
     """A unique key has its time before its counter: a new head is mostly a known one with another ending."""
-    if len(_heads) >= HEADS_MAX - 1:
-        _heads.clear()
-        UNIQUE_HEADS.clear()
+    if len(HEADS) >= HEADS_MAX - 1:
+        HEADS.clear()
     if len(head) < 4:
         return _remember(head, _polynomial(head))
-    shorter = _heads.get(head[:-4])
+    shorter = HEADS.get(head[:-4])
     if shorter is None:
         shorter = _remember(head[:-4], _polynomial(head[:-4]))
     ending = ENDINGS.get(head[-4:])
@@ -59,27 +54,26 @@ def _head(head: bytes) -> int:
 
 
 def _remember(head: bytes, its_hash: int) -> int:
-    value = _heads[head] = its_hash * _P4 & MASK
-    if len(head) == UNIQUE_SIZE - 4:
-        UNIQUE_HEADS[head] = value
+    value = HEADS[head] = its_hash * _P4 & MASK
     return value
 
 
 class TopicHasher:
     """Key hashes of one topic."""
 
-    __slots__ = ("_start", "_topic", "unique_start")
+    __slots__ = ("_start", "_topic")
 
     def __init__(self, topic: str) -> None:
         self._topic = topic
         self._start = java_hash(topic + "#") & MASK
-        """Hash of what stands before a key; it counts 31^len(key) times."""
-        self.unique_start = self._start * POWERS[UNIQUE_SIZE] & MASK
-        """Its share in the hash of a key of UNIQUE_SIZE."""
+
+    def start(self, size: int) -> int:
+        """The topic's share in the hash of a key of this length, at most SIZE_MAX."""
+        return self._start * POWERS[size] & MASK
 
     def key_hash(self, key: bytes) -> int:
         """What the index file stores for `topic#key`; key as UTF-8."""
-        head, ending = _heads.get(key[:-4]), ENDINGS.get(key[-4:])
+        head, ending = HEADS.get(key[:-4]), ENDINGS.get(key[-4:])
         if head is None or ending is None:
             if not 4 <= len(key) <= SIZE_MAX or not key.isascii():
                 return absolute(java_hash(f"{self._topic}#{key.decode('utf-8', 'replace')}"))

@@ -12,7 +12,7 @@ from tandemq.store.key_hash import TopicHasher
 from tandemq.store.layout import CONSUME_QUEUE, queue_directory
 
 Template: TypeAlias = tuple[Callable[[int], ConsumeQueue | None], int, int, TopicHasher]
-"""A topic's queue by its id, the tags code, where hashes of its unique keys start, the hasher that knows all keys."""
+"""A topic's queue by its id, the tags code, where hashes of unique keys start, the hasher that knows all keys."""
 NAME_BYTES_MAX = 255
 """What a file system takes as one name."""
 
@@ -39,8 +39,9 @@ class QueueTable:
         self.table: dict[tuple[str, int], ConsumeQueue] = {}
         self.routes: dict[bytes, Route] = {}
         """Dispatch's short cut from a record's topic bytes to its queues; forgotten whenever a queue goes."""
-        self.templates: dict[tuple[bytes, ...], Template] = {}
-        """Dispatch's shorter cut, from a record's text around its keys; forgotten likewise."""
+        self.templates: dict[tuple[int | bytes, ...], Template] = {}
+        """Dispatch's shorter cut, from a record's text around its keys, and the length of its unique key; forgotten
+        likewise."""
         self._new_directories: set[Path] = set()
 
     def load(self) -> list[ConsumeQueue]:
