@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 from tests.peers import servers, stories
+from tests.peers.programs import JAVA_VERSIONS
 from tests.peers.tools import Missing
 
 pytestmark = [pytest.mark.peer, pytest.mark.slow, pytest.mark.timeout(600)]
@@ -21,10 +22,11 @@ SIGNED = {"ROCKETMQ_ACCESS_KEY": "operator-key", "ROCKETMQ_SECRET_KEY": "operato
 FORGED = {**SIGNED, "ROCKETMQ_SECRET_KEY": "guessed-secret"}
 TLS = {**SIGNED, "JAVA_TOOL_OPTIONS": "-Dtls.enable=true"}  # the client trusts any certificate unless told otherwise
 
+JAVA = [f"java-{version}" for version in JAVA_VERSIONS]
+
 # The stories that between them use every kind of request the client has.
 STORIES = {
-    "java-4.9.7": ["send-sync", "send-batch", "lite-pull", "tags", "ordered", "transaction", "query"],
-    "java-5.3.3": ["send-sync", "send-batch", "lite-pull", "tags", "ordered", "transaction", "query"],
+    **{client: ["send-sync", "send-batch", "lite-pull", "tags", "ordered", "transaction", "query"] for client in JAVA},
     "go": ["send-sync", "send-batch", "pull", "tags", "ordered", "retry-dead-letter", "transaction"],
     "node": ["send-sync", "tags", "rebalance", "offsets-survive"],
     "cpp": ["send-sync", "send-batch", "pull", "tags", "ordered", "offsets-survive"],
@@ -84,7 +86,7 @@ def test_signed_requests_are_believed(client: str, signed_only: servers.Servers)
         told.check(story)
 
 
-@pytest.mark.parametrize("client", ["java-4.9.7", "go", "node", "cpp"])
+@pytest.mark.parametrize("client", [JAVA[0], "go", "node", "cpp"])
 def test_a_wrong_secret_is_refused(client: str, signed_only: servers.Servers) -> None:
     """Nothing is sent with a signature made from another secret."""
     told = _tell(client, signed_only, FORGED, "send-sync")
@@ -92,7 +94,7 @@ def test_a_wrong_secret_is_refused(client: str, signed_only: servers.Servers) ->
     assert "does not fit" in signed_only.said()
 
 
-@pytest.mark.parametrize("client", ["java-4.9.7", "java-5.3.3"])
+@pytest.mark.parametrize("client", JAVA)
 def test_tls(client: str, encrypted: servers.Servers) -> None:
     """The Java client over TLS, to a broker that takes nothing else."""
     told = _tell(client, encrypted, TLS, *STORIES[client])

@@ -16,6 +16,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
+from tests.peers.programs import JAVA_VERSIONS
 from tests.peers.servers import free_ports
 
 from tandemq.client import (
@@ -53,8 +54,7 @@ SETTINGS = {
 CLOCK = SystemClock()
 TARGETS = [
     "ours",
-    pytest.param("rocketmq-5.3.3", marks=[pytest.mark.peer, pytest.mark.slow]),
-    pytest.param("rocketmq-4.9.7", marks=[pytest.mark.peer, pytest.mark.slow]),
+    *(pytest.param(f"rocketmq-{version}", marks=[pytest.mark.peer, pytest.mark.slow]) for version in JAVA_VERSIONS),
 ]
 
 

@@ -15,6 +15,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
+from tests.peers.programs import JAVA_VERSIONS
 
 from tandemq.client import Admin, ClientConfig, ConsumeFrom, Message, Producer, PushConsumer, ReceivedMessage
 from tandemq.clock import SystemClock
@@ -27,8 +28,7 @@ PROGRAM = [sys.executable, "-c", "from tandemq.cli.main import main; main()"]
 CLOCK = SystemClock()
 TARGETS = [
     pytest.param("ours", marks=pytest.mark.slow),
-    pytest.param("rocketmq-5.3.3", marks=[pytest.mark.peer, pytest.mark.slow]),
-    pytest.param("rocketmq-4.9.7", marks=[pytest.mark.peer, pytest.mark.slow]),
+    *(pytest.param(f"rocketmq-{version}", marks=[pytest.mark.peer, pytest.mark.slow]) for version in JAVA_VERSIONS),
 ]
 
 

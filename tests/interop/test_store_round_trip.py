@@ -10,7 +10,7 @@ from pathlib import Path
 from random import Random
 
 import pytest
-from tests.peers.programs import java
+from tests.peers.programs import JAVA_VERSIONS, java
 from tests.peers.servers import rocketmq
 from tests.peers.tools import Missing
 
@@ -151,7 +151,7 @@ def write_store(root: Path, version: str, *, crash: bool) -> Writer:
     return writer
 
 
-@pytest.mark.parametrize("version", ["4.9.7", "5.3.3"])
+@pytest.mark.parametrize("version", JAVA_VERSIONS)
 @pytest.mark.parametrize("crash", [False, True], ids=["closed", "killed"])
 def test_real_broker_serves_our_store_and_hands_it_back(tmp_path: Path, version: str, crash: bool) -> None:
     """Every message kind; after SIGKILL of the real broker our recovery finds every record and its views whole."""

@@ -15,7 +15,8 @@ from tests.peers.tools import CACHE, HERE, fetch, need
 
 CLIENTS = HERE.parent / "interop" / "clients"
 ROCKETMQ = [sys.executable, str(HERE / "rocketmq")]
-JAVA_VERSIONS = ("4.9.7", "5.3.3")
+JAVA_VERSIONS = tuple(os.environ.get("TANDEMQ_PEER_VERSIONS", "4.9.7,5.3.3").split(","))
+"""Of RocketMQ, whose client, tools and brokers the tests run with."""
 
 Program = tuple[list[str], dict[str, str]]
 """A command line without its arguments, and the environment it runs in."""

@@ -12,7 +12,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from tests.peers.programs import ROCKETMQ, rocketmq_jars
+from tests.peers.programs import JAVA_VERSIONS, ROCKETMQ, rocketmq_jars
 from tests.peers.wire import route_exists
 
 # What the stories need of a broker: transactions asked about soon, SQL filters on.
@@ -231,7 +231,7 @@ def rocketmq(
 def sides() -> list[str]:
     """Ours; with TANDEMQ_PEER_BROKERS=1 (or a list of versions) also the real brokers, to see whose a difference is."""
     real = os.environ.get("TANDEMQ_PEER_BROKERS", "")
-    versions = ["4.9.7", "5.3.3"] if real == "1" else [v for v in real.split(",") if v]
+    versions = list(JAVA_VERSIONS) if real == "1" else [v for v in real.split(",") if v]
     return ["ours", *(f"rocketmq-{version}" for version in versions)]
 
 
