@@ -52,6 +52,14 @@ def session_builder(name: str, *, master: str = "", work_directory: Path | None 
     return builder
 
 
+def tasks_at_a_time(spark: Any) -> int:
+    """How many tasks run at the same time, about; 1 where Spark does not tell (Spark Connect)."""
+    try:
+        return int(spark.sparkContext.defaultParallelism)
+    except Exception:
+        return 1
+
+
 def _socket_directory(work_directory: Path) -> Path:
     """Killed drivers leave their sockets behind, so they get a place of their own; a socket's path must be short."""
     sockets = work_directory / "sockets"

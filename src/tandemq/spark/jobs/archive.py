@@ -11,10 +11,12 @@ from tandemq.errors import ConfigError
 from tandemq.spark.archive_source import NAME, ArchiveSource
 from tandemq.spark.columns import DEFAULT_COLUMNS
 from tandemq.spark.lake import Lake, ManifestRow, archive_columns
+from tandemq.spark.session import tasks_at_a_time
 from tandemq.spark.streams import started
 
-BYTES_PER_BATCH = 1 << 30
-"""Log bytes of one micro-batch: large files, and little to repeat after a crash."""
+BYTES_PER_CORE = 1 << 30
+"""Log bytes of one micro-batch, for each task that runs at a time: a few tasks one after the other, so that none waits
+long for the slowest; large files; seconds to repeat after a crash."""
 
 
 @dataclass(frozen=True)
@@ -88,7 +90,8 @@ def _start(spark: Any, plan: ArchivePlan, columns: list[str], commit: Callable[[
     if plan.source not in ("rocketmq", "rocketmq-commitlog"):
         raise ConfigError(f"source={plan.source!r}: rocketmq or rocketmq-commitlog expected")
     spark.dataSource.register(ArchiveSource)
-    options = {"startingOffsets": "earliest", "maxBytesPerTrigger": str(BYTES_PER_BATCH), **plan.options}
+    batch_bytes = BYTES_PER_CORE * tasks_at_a_time(spark)
+    options = {"startingOffsets": "earliest", "maxBytesPerTrigger": str(batch_bytes), **plan.options}
     if "startingTimestamp" in options:
         options.pop("startingOffsets")
     reader = spark.readStream.format(NAME).options(**options)

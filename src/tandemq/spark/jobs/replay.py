@@ -18,6 +18,7 @@ from tandemq.spark.columns import ddl
 from tandemq.spark.lake import Lake
 from tandemq.spark.lake_source import NAME as LAKE_FORMAT
 from tandemq.spark.lake_source import LakeSource
+from tandemq.spark.session import tasks_at_a_time
 from tandemq.spark.store_files import find_stores, log_end
 
 COLUMNS = ("topic", "keys", "tags", "flag", "properties", "body")
@@ -71,7 +72,7 @@ def replay(
     rows = rows.select(*columns)
     options = {"delivery": "exactly_once", "sinkId": f"replay:{plan.name}", **plan.sink}
     if plan.rate:
-        options["maxRate"] = str(max(1, plan.rate // _parallelism(spark, rows)))
+        options["maxRate"] = str(max(1, plan.rate // tasks_at_a_time(spark)))
     result = ReplayResult(pinned=json.dumps(pinned), resumed=resumed)
     say(f"replaying {json.dumps(pinned)}" + (" (again: what is stored already is not repeated)" if resumed else ""))
     counted = Observation("replayed")
@@ -148,11 +149,3 @@ def _log_rows(spark: Any, plan: ReplayPlan, pinned: Mapping[str, Any]) -> Any:
     if plan.to_ms >= 0:
         rows = rows.where(f"store_timestamp < timestamp_millis({plan.to_ms})")
     return rows
-
-
-def _parallelism(spark: Any, rows: Any) -> int:
-    """How many tasks send at the same time, about."""
-    try:
-        return int(spark.sparkContext.defaultParallelism)
-    except Exception:  # Spark Connect has no context: one limit for each task is the safe side
-        return 1
