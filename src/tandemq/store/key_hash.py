@@ -15,6 +15,9 @@ SIZE_MAX = 255
 """Keys longer than this are hashed without the tables."""
 POWERS = tuple(pow(31, size, 1 << 32) for size in range(SIZE_MAX + 1))
 _P4 = POWERS[4]
+_HEX_PAIRS = [
+    {bytes((a, b)): a * 31 + b for a in digits for b in digits} for digits in (b"0123456789ABCDEF", b"0123456789abcdef")
+]
 HEADS_MAX = 1 << 15
 ENDINGS_MAX = 1 << 17
 
@@ -31,10 +34,17 @@ def _polynomial(text: bytes) -> int:
 
 
 def _ending(text: bytes) -> int:
-    if len(ENDINGS) >= ENDINGS_MAX:
+    """Counters count on: an ending in hexadecimal digits brings the other 255 that begin as it does."""
+    if len(ENDINGS) > ENDINGS_MAX - 256:
         ENDINGS.clear()
     a, b, c, d = text
-    value = ENDINGS[text] = ((a * 31 + b) * 31 + c) * 31 + d
+    start = (a * 31 + b) * 961
+    for pairs in _HEX_PAIRS:
+        if text[2:] in pairs:
+            first = text[:2]
+            ENDINGS.update({first + pair: start + value for pair, value in pairs.items()})
+            break
+    value = ENDINGS[text] = start + c * 31 + d
     return value
 
 
