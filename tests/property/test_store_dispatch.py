@@ -6,7 +6,7 @@ from random import Random
 import pytest
 
 from tandemq.model.message import TRANSACTION_COMMIT, TRANSACTION_PREPARED, TRANSACTION_ROLLBACK, java_hash
-from tandemq.store import key_index
+from tandemq.store import key_hash, key_index
 from tandemq.store.config import StoreConfig
 from tandemq.store.dispatch import index_keys, queue_tags_code
 from tandemq.store.key_hash import SIZE_MAX, TopicHasher, absolute
@@ -90,17 +90,27 @@ def compare_index(files: list[IndexFile], expected: list[tuple[int, int, int]]) 
     assert done == len(expected)
 
 
-def test_a_key_is_hashed_as_java_does() -> None:
+def test_a_key_is_hashed_as_java_does(monkeypatch: pytest.MonkeyPatch) -> None:
     """Whatever its length and alphabet, with tables, shared by all topics, that are cold, warm and overflowing."""
+    monkeypatch.setattr(key_hash, "HEADS_MAX", 500)
+    monkeypatch.setattr(key_hash, "ENDINGS_MAX", 2000)
+    key_hash.HEADS.clear()
+    key_hash.ENDINGS.clear()
+    cleared = 0
     random = Random(1)
     hashers = {topic: TopicHasher(topic) for topic in ("größe", "T")}
-    alphabets = ("0123456789ABCDEF", "ab ", "äöü€x", "𝄞a")
+    alphabets = ("0123456789ABCDEF", "0123456789abcdef", "ab ", "äöü€x", "𝄞a")
     for _ in range(20_000):
+        known = len(key_hash.HEADS), len(key_hash.ENDINGS)
         alphabet = random.choice(alphabets)
         size = random.choice((0, 1, 3, 4, 5, 7, 8, 9, 12, 32, 36, SIZE_MAX, SIZE_MAX + 1))
         key = "".join(random.choices(alphabet, k=size))
         for topic, hasher in hashers.items():
             assert hasher.key_hash(key.encode()) == absolute(java_hash(f"{topic}#{key}"))
+        assert len(key_hash.HEADS) <= 500
+        assert len(key_hash.ENDINGS) <= 2000
+        cleared |= (len(key_hash.HEADS) < known[0]) + 2 * (len(key_hash.ENDINGS) < known[1])
+    assert cleared == 3
 
 
 @pytest.mark.parametrize("step", range(7))
