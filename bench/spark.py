@@ -1,6 +1,6 @@
 """The pipeline: decoding, scanning a log against Parquet, archiving, pulling, the sink, the floor of a micro-batch.
 
-One Spark session, local[2], one log of messages with 600-byte bodies and six properties; sides alternate by round.
+One Spark session, local[2], logs of messages with 600-byte bodies and six properties; sides alternate by round.
 Everything is warm: files are in the page cache, JIT and Python workers have run before the first round counts.
 """
 
@@ -16,13 +16,14 @@ import threading
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
-from zlib import crc32
 
 import numpy as np
 
 from bench.frame import Benchmark, Figure, Run, Unavailable
+from tandemq.codec.crc import crc32
 from tandemq.codec.record import (
     CRC_AT,
     CRC_MASK,
@@ -54,15 +55,40 @@ HOST = bytes([10, 0, 0, 1]) + (10911).to_bytes(4, "big")
 
 # -- data -----------------------------------------------------------------------------------------
 
+Bodies = Callable[[np.random.Generator, int], "np.ndarray[Any, Any]"]
+"""So many bodies of BODY bytes, a row each; no two are equal, so that a file format can't fold them together."""
+
+ORDER = (
+    '{"order":"##########","customer":"C########","status":"PAID","currency":"EUR","amount":"####.##",'
+    '"created":"2026-11-1#T1#:##:##.###Z","channel":"web","coupon":"@@@@@@@@","items":['
+    + ",".join('{"sku":"SKU-@@@@####","title":"Article @@@@@@","quantity":"#","price":"###.##"}' for _ in range(3))
+    + '],"address":{"street":"@@@@@@@@@@ street ##","zip":"#####","city":"@@@@@@@@","country":"DE"},"trace":"'
+)
+
+
+def orders(rng: np.random.Generator, count: int) -> "np.ndarray[Any, Any]":
+    """JSON as services send it: the same names in every body, digits and letters that differ."""
+    text = ORDER + "@" * (BODY - len(ORDER) - 2) + '"}'
+    template = np.frombuffer(text.encode(), dtype=np.uint8)
+    rows = np.tile(template, (count, 1))
+    for mark, low, high in ((b"#", 48, 58), (b"@", 65, 91)):
+        places = np.flatnonzero(template == mark[0])
+        rows[:, places] = rng.integers(low, high, (count, len(places)), dtype=np.uint8)
+    return rows
+
+
+def noise(rng: np.random.Generator, count: int) -> "np.ndarray[Any, Any]":
+    """Random capitals, which no fast compressor makes smaller."""
+    return rng.integers(65, 91, (count, BODY), dtype=np.uint8)
+
 
 class Block:
-    """`count` records of one topic, and where the parts lie that differ from block to block.
+    """`count` records of one topic, and where the parts lie that differ from block to block."""
 
-    Bodies are random capitals and no two are equal: nothing that a file format could fold together, on any side.
-    """
-
-    def __init__(self, count: int) -> None:
+    def __init__(self, count: int, bodies: Bodies = orders) -> None:
         self._rng = np.random.default_rng(1)
+        self._bodies = bodies
+        first = bodies(self._rng, count)
         parts, starts, size = [], [], 0
         for n in range(count):
             properties = {
@@ -72,7 +98,7 @@ class Block:
             record = encode_record(
                 topic="bench", queue_id=n % 4, queue_offset=n // 4, physical_offset=size,
                 born_timestamp=1_700_000_000_000 + n, born_host=HOST, store_timestamp=1_700_000_000_001 + n,
-                store_host=HOST, body=self._body(), properties=encode_properties(properties),
+                store_host=HOST, body=first[n].tobytes(), properties=encode_properties(properties),
             )  # fmt: skip
             parts.append(record)
             starts.append(size)
@@ -81,9 +107,6 @@ class Block:
         self.starts = np.array(starts)
         self._keys_at = self.starts + [part.index(b"order-") + 6 for part in parts]
         self._ids_at = self.starts + [part.index(b"UNIQ_KEY") + 9 + 24 for part in parts]
-
-    def _body(self) -> bytes:
-        return self._rng.integers(65, 91, BODY, dtype=np.uint8).tobytes()
 
     def placed(self, offset: int, first: int) -> "np.ndarray[Any, Any]":
         """A copy that begins at this physical offset, with its own bodies, as messages `first`, `first` + 1, ..."""
@@ -94,7 +117,7 @@ class Block:
         self._put(copy, self.starts + QUEUE_OFFSET_AT, _big_endian(numbers // 4))
         self._put(copy, self._keys_at, _digits(f"{n:010d}" for n in numbers.tolist()))
         self._put(copy, self._ids_at, _digits(f"{n:08X}" for n in numbers.tolist()))
-        bodies = self._rng.integers(65, 91, (count, BODY), dtype=np.uint8)
+        bodies = self._bodies(self._rng, count)
         for start, body in zip(self.starts.tolist(), bodies, strict=True):
             copy[start + BODY_AT : start + BODY_AT + BODY] = body
         checks = np.array([crc32(body) & CRC_MASK for body in bodies])
@@ -115,9 +138,9 @@ def _digits(texts: Iterable[str]) -> "np.ndarray[Any, Any]":
     return np.frombuffer("".join(listed).encode(), dtype=np.uint8).reshape(len(listed), -1)
 
 
-def write_store(root: Path, messages: int) -> int:
+def write_store(root: Path, messages: int, bodies: Bodies = orders) -> int:
     """A store of about so many messages; how many there are."""
-    made = Block(min(20_000, messages))
+    made = Block(min(20_000, messages), bodies)
     per_block, size = len(made.starts), len(made.data)
     folder = root / "commitlog"
     folder.mkdir(parents=True)
@@ -140,14 +163,22 @@ def write_store(root: Path, messages: int) -> int:
 
 
 @dataclass
+class Rows:
+    """A log, and the same rows as Parquet."""
+
+    store: Path
+    parquet: Path
+    messages: int
+
+
+@dataclass
 class Shared:
     """What all rounds of one benchmark use."""
 
     spark: Any
     root: Path
-    store: Path
-    parquet: Path
-    messages: int
+    orders: Rows
+    noise: Rows
 
 
 @contextlib.contextmanager
@@ -168,25 +199,32 @@ def session(run: Run, settings: Mapping[str, str] | None = None) -> Iterator[Any
 
 @contextlib.contextmanager
 def log_and_parquet(run: Run) -> Iterator[Shared]:
-    """The log, and the same rows as Spark's own Parquet (snappy, its default)."""
+    """Logs with both kinds of bodies, and the same rows as Spark's own Parquet (snappy, its default)."""
     with session(run) as spark:
-        store, parquet = run.directory / "store", run.directory / "rows.parquet"
-        messages = write_store(store, run.count(MESSAGES, 20_000))
-        spark.read.format(FORMAT).load(str(store)).write.parquet(str(parquet))
-        shared = Shared(spark, run.directory, store, parquet, messages)
-        noop(spark.read.format(FORMAT).load(str(store)))
-        noop(spark.read.parquet(str(parquet)))
-        yield shared
+        yield Shared(spark, run.directory, *(_rows(spark, run, bodies) for bodies in (orders, noise)))
+
+
+def _rows(spark: Any, run: Run, bodies: Bodies) -> Rows:
+    store, parquet = run.directory / f"{bodies.__name__}.store", run.directory / f"{bodies.__name__}.parquet"
+    messages = write_store(store, run.count(MESSAGES, 20_000), bodies)
+    spark.read.format(FORMAT).load(str(store)).write.parquet(str(parquet))
+    noop(spark.read.format(FORMAT).load(str(store)))
+    noop(spark.read.parquet(str(parquet)))
+    return Rows(store, parquet, messages)
 
 
 def noop(df: Any) -> None:
     df.write.format("noop").mode("overwrite").save()
 
 
-def timed(messages: int, action: Any) -> dict[str, float]:
+def rate(messages: int, action: Callable[[], object]) -> float:
     begin = time.perf_counter()
     action()
-    return {"rate": messages / (time.perf_counter() - begin)}
+    return messages / (time.perf_counter() - begin)
+
+
+def timed(messages: int, action: Callable[[], object]) -> dict[str, float]:
+    return {"rate": rate(messages, action)}
 
 
 # -- decode ----------------------------------------------------------------------------------------
@@ -226,26 +264,34 @@ def decode_plain(run: Run) -> dict[str, float]:
 # -- scan --------------------------------------------------------------------------------------------
 
 
-def scan_ours(run: Run) -> dict[str, float]:
-    shared: Shared = run.shared
-    return timed(shared.messages, lambda: noop(shared.spark.read.format(FORMAT).load(str(shared.store))))
+Query = Callable[[Any, Rows], None]
 
 
-def scan_parquet(run: Run) -> dict[str, float]:
-    shared: Shared = run.shared
-    return timed(shared.messages, lambda: noop(shared.spark.read.parquet(str(shared.parquet))))
+def both(query: Query) -> Callable[[Run], dict[str, float]]:
+    """A query on rows of either kind."""
+
+    def measure(run: Run) -> dict[str, float]:
+        shared: Shared = run.shared
+        kinds = {"rate": shared.orders, "noise": shared.noise}
+        return {name: rate(rows.messages, partial(query, shared.spark, rows)) for name, rows in kinds.items()}
+
+    return measure
 
 
-def body_ours(run: Run) -> dict[str, float]:
-    shared: Shared = run.shared
-    df = shared.spark.read.format(FORMAT).schema("body BINARY").load(str(shared.store))
-    return timed(shared.messages, lambda: df.selectExpr("sum(length(body))").collect())
+def scan_ours(spark: Any, rows: Rows) -> None:
+    noop(spark.read.format(FORMAT).load(str(rows.store)))
 
 
-def body_parquet(run: Run) -> dict[str, float]:
-    shared: Shared = run.shared
-    df = shared.spark.read.parquet(str(shared.parquet))
-    return timed(shared.messages, lambda: df.selectExpr("sum(length(body))").collect())
+def scan_parquet(spark: Any, rows: Rows) -> None:
+    noop(spark.read.parquet(str(rows.parquet)))
+
+
+def body_ours(spark: Any, rows: Rows) -> None:
+    spark.read.format(FORMAT).schema("body BINARY").load(str(rows.store)).selectExpr("sum(length(body))").collect()
+
+
+def body_parquet(spark: Any, rows: Rows) -> None:
+    spark.read.parquet(str(rows.parquet)).selectExpr("sum(length(body))").collect()
 
 
 # -- archive -------------------------------------------------------------------------------------------
@@ -254,8 +300,8 @@ def body_parquet(run: Run) -> dict[str, float]:
 def archive_ours(run: Run) -> dict[str, float]:
     shared: Shared = run.shared
     target = shared.root / f"lake-{run.round}"
-    plan = ArchivePlan(str(target / "lake"), str(target / "checkpoint"), FORMAT, {"path": str(shared.store)})
-    result = timed(shared.messages, lambda: archive(shared.spark, plan))
+    plan = ArchivePlan(str(target / "lake"), str(target / "checkpoint"), FORMAT, {"path": str(shared.orders.store)})
+    result = timed(shared.orders.messages, lambda: archive(shared.spark, plan))
     shutil.rmtree(target)
     return result
 
@@ -264,8 +310,8 @@ def archive_spark(run: Run) -> dict[str, float]:
     """The same rows through the JVM into Spark's own writer."""
     shared: Shared = run.shared
     target = shared.root / f"written-{run.round}"
-    df = shared.spark.read.format(FORMAT).load(str(shared.store))
-    result = timed(shared.messages, lambda: df.write.option("compression", "zstd").parquet(str(target)))
+    df = shared.spark.read.format(FORMAT).load(str(shared.orders.store))
+    result = timed(shared.orders.messages, lambda: df.write.option("compression", "zstd").parquet(str(target)))
     shutil.rmtree(target)
     return result
 
@@ -448,6 +494,8 @@ def peak_memory(pid: int) -> float:
 
 
 RATE = "messages/s"
+TEXTS = "bodies of JSON"
+NOISE = "bodies that Parquet can't compress and need not decompress"
 BENCHMARKS = {
     "decode": Benchmark(
         "600-byte bodies to Arrow, all default columns, one core",
@@ -457,14 +505,14 @@ BENCHMARKS = {
     ),
     "scan": Benchmark(
         "all columns of a log through Spark to a sink that drops them",
-        {"rate": Figure(RATE, goal_ratio=0.9)},
-        {"ours": scan_ours, "parquet": scan_parquet},
+        {"rate": Figure(RATE, goal_ratio=0.9, what=TEXTS), "noise": Figure(RATE, what=NOISE)},
+        {"ours": both(scan_ours), "parquet": both(scan_parquet)},
         setup=log_and_parquet,
     ),
     "body": Benchmark(
         "bodies only: sum(length(body))",
-        {"rate": Figure(RATE, goal_ratio=1.2)},
-        {"ours": body_ours, "parquet": body_parquet},
+        {"rate": Figure(RATE, goal_ratio=1.2, what=TEXTS), "noise": Figure(RATE, what=NOISE)},
+        {"ours": both(body_ours), "parquet": both(body_parquet)},
         setup=log_and_parquet,
     ),
     "archive": Benchmark(

@@ -11,6 +11,8 @@ from tandemq.store.message_store import MessageStore
 from tandemq.testing.clock import ManualClock
 from tandemq.testing.disk import CrashableDisk, PowerCut
 
+pytestmark = pytest.mark.exhaustive
+
 ROOT = Path("/store")
 CONFIG = StoreConfig(
     commit_log_segment_size=4096,

@@ -15,6 +15,8 @@ from tandemq.store.message_store import MessageStore
 from tandemq.testing.clock import ManualClock
 from tandemq.testing.disk import CrashableDisk
 
+pytestmark = pytest.mark.exhaustive
+
 ROOT = Path("/store")
 HOST = bytes((10, 0, 0, 1, 0, 0, 0, 1))
 HOST_V6 = bytes(range(16)) + bytes((0, 0, 0, 9))

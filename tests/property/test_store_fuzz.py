@@ -7,6 +7,7 @@ import contextlib
 import os
 from pathlib import Path
 
+import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
@@ -21,6 +22,8 @@ from tandemq.store.message_store import MessageStore
 from tandemq.store.verify import verify
 from tandemq.testing.clock import ManualClock
 from tandemq.testing.disk import MemoryDisk
+
+pytestmark = pytest.mark.exhaustive
 
 HOST = bytes(8)
 RECORD = encode_record(

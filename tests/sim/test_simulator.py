@@ -8,6 +8,8 @@ import pytest
 from tandemq.testing.mutants import MUTANTS, Mutant
 from tandemq.testing.simulator import simulate
 
+pytestmark = pytest.mark.exhaustive
+
 SEEDS = int(os.environ.get("TANDEMQ_SIM_SEEDS", "200"))
 SEEDS_QUICK = 12
 

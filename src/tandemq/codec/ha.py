@@ -42,10 +42,10 @@ import struct
 from collections.abc import Iterator
 from enum import Enum, IntEnum
 from typing import Final, TypeVar
-from zlib import crc32
 
 import msgspec
 
+from tandemq.codec.crc import crc32
 from tandemq.errors import CodecError, FrameTooLarge
 
 # --- classic --------------------------------------------------------------------------------------------------------

@@ -17,8 +17,8 @@ Pure functions over bytes-like objects; every length is checked against the limi
 import struct
 from collections.abc import Iterable, Iterator
 from typing import NamedTuple, TypeAlias
-from zlib import crc32
 
+from tandemq.codec.crc import crc32
 from tandemq.errors import CorruptRecord
 from tandemq.model.message import BORN_HOST_V6, STORE_HOST_V6, StoredMessage, decode_properties
 

@@ -6,10 +6,10 @@ the rest catches a damaged file; a node that can't read its own must not guess, 
 
 from pathlib import Path
 from typing import Final
-from zlib import crc32
 
 import msgspec
 
+from tandemq.codec.crc import crc32
 from tandemq.codec.ha import EpochItem
 from tandemq.errors import CorruptLog
 from tandemq.replication.epochs import Promise, ReplicaRecord, from_items, to_items

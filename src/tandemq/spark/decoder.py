@@ -9,7 +9,6 @@ import ipaddress
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from typing import Any
-from zlib import crc32
 
 import numpy as np
 import numpy.typing as npt
@@ -17,6 +16,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from tandemq.codec.compression import decompress
+from tandemq.codec.crc import crc32
 from tandemq.codec.record import (
     BORN_HOST_AT,
     CRC_AT,

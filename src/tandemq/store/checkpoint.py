@@ -12,7 +12,8 @@ only a lower bound (`certain` is false).
 
 from dataclasses import dataclass
 from struct import Struct
-from zlib import crc32
+
+from tandemq.codec.crc import crc32
 
 SIZE = 4096
 _UPSTREAM = Struct(">qqqqq")

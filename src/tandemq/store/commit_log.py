@@ -11,8 +11,8 @@ leaves zeros where the next record's size would be.
 
 from collections.abc import Iterable, Sequence
 from struct import Struct
-from zlib import crc32
 
+from tandemq.codec.crc import crc32
 from tandemq.codec.record import (
     BLANK_SIZE_MIN,
     CRC_MASK,

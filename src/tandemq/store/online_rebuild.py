@@ -15,8 +15,8 @@ from collections.abc import Callable, Generator, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Protocol
-from zlib import crc32
 
+from tandemq.codec.crc import crc32
 from tandemq.errors import StoreError
 from tandemq.store import checkpoint, layout
 from tandemq.store.commit_log import CommitLog

@@ -18,8 +18,8 @@ from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass
 from struct import Struct
-from zlib import crc32
 
+from tandemq.codec.crc import crc32
 from tandemq.codec.record import (
     CRC_MASK,
     FIXED_SIZE_V4,

@@ -9,8 +9,8 @@ open.
 from dataclasses import dataclass
 from pathlib import Path
 from struct import Struct
-from zlib import crc32
 
+from tandemq.codec.crc import crc32
 from tandemq.store.disk import Disk
 from tandemq.store.layout import TRUNCATION
 
