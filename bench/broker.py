@@ -33,7 +33,13 @@ def _java(driver: str, side: str, run: Run) -> Mapping[str, float]:
         many = produce(100_000, 64, "sync")
         one = produce(20_000, 1, "sync")
         pulled = peers.java(driver, "Pull", up.namesrv, topic)
+    alone = {}
+    if side == "ours":
+        with peers.instant() as address:
+            said = peers.java(driver, "Produce", address, "bench", run.count(20_000, 200), SIZE, 1, "sync")
+        alone = {"p50 alone": said["p50_us"], "p99 alone": said["p99_us"]}
     return {
+        **alone,
         "async": flood["per_s"],
         "cpu": used / (flood["count"] * 1.2) * 1e6,  # the driver sends a fifth more to warm itself up
         "sync": many["per_s"],
@@ -47,12 +53,15 @@ def _cpu_of_servers(up: servers.Servers) -> float:
     return sum(peers.cpu_seconds(pid) for pid in up.pids.values())
 
 
+ALONE = "a server that stores nothing and answers at once: the driver's own time"
 JAVA_FIGURES = {
     "async": Figure("msg/s", goal_ratio=1.5, what="one thread, 256 sends in flight"),
     "cpu": Figure("µs/msg", "less", what="processor time of name server, master and slave for a message of these"),
     "sync": Figure("msg/s", goal_ratio=1.5, what="64 threads, one send in flight each"),
     "p50": Figure("µs", "less", goal_ratio=0.65, what="one sender, median"),
     "p99": Figure("µs", "less", goal_ratio=0.5, what="one sender, 99th percentile"),
+    "p50 alone": Figure("µs", "less", what=f"the same to {ALONE}"),
+    "p99 alone": Figure("µs", "less", what=f"the same to {ALONE}"),
     "pull": Figure("MB/s", goal_ratio=1.5, what="four queues, a thread each, 32 messages a pull"),
 }
 

@@ -17,6 +17,7 @@ from bench.frame import Run, Side, Unavailable
 
 SIDES = ("ours", "rocketmq-4.9.7", "rocketmq-5.3.3")
 LOAD = Path(__file__).resolve().parent / "load.py"
+INSTANT = LOAD.with_name("instant.py")
 QUEUES = 4
 DRIVER_TIMEOUT = 600
 
@@ -77,6 +78,17 @@ def produce(
     if said["statuses"] != {"SEND_OK": said["count"]}:
         raise RuntimeError(f"not every message was answered with SEND_OK: {said}")
     return said
+
+
+@contextlib.contextmanager
+def instant() -> Iterator[str]:
+    """The address of a server that answers at once (see bench/instant.py)."""
+    with subprocess.Popen(
+        [sys.executable, str(INSTANT)], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+    ) as process:
+        assert process.stdout is not None
+        yield process.stdout.readline().strip()
+        process.kill()
 
 
 def load(what: str, up: servers.Servers, *arguments: object, core: int | None = None) -> dict[str, Any]:

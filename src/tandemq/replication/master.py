@@ -40,12 +40,15 @@ COPY_SIZE_MAX = 64 << 10
 NEWS_DELAY = 0.002
 """Slaves that have every byte learn of a higher confirmed offset this much later, many acks in one frame."""
 GATHER_DELAY = 0.001
+UNAWAITED_DELAY = 0.005
 SPARE_DELAY = 0.01
 GATHER_SIZE = 64 << 10
 """New bytes are gathered this long, or until there are so many, for slaves that no send waits for; to those that are
 waited for they leave at once, or with the ack of the frame before them. A frame and an ack for every message cost more
 than the message, and of many slaves only the furthest decide when a send is answered: the others have more time, but
-for the next in line, which takes over if one of those stalls."""
+for the next in line, which takes over if one of those stalls. While no send waits for any copy, the first bytes after a
+pause leave at once and others a little later: a slave that wakes for every message takes the processor from those who
+send them."""
 READ_SIZE = 256 << 10
 TURN_SIZE = 4 << 20
 """Bytes for one slave before the loop's other work gets its turn."""
@@ -86,6 +89,7 @@ class MasterShell:
         self._timer: asyncio.TimerHandle | None = None
         self._news_timer: asyncio.TimerHandle | None = None
         self._gather_timer: asyncio.TimerHandle | None = None
+        self._gathered_at = 0.0
         self._spare_timer: asyncio.TimerHandle | None = None
         self._spares: Sequence[int] = ()
         """Sessions that no send waited for when the log last grew; the first is next in line."""
@@ -238,10 +242,17 @@ class MasterShell:
         elif session.received == session.sent and session_id not in self._spares and self.state.acks.copies_wanted:
             self._pump_one(session_id)
         elif self._gather_timer is None:
-            self._gather_timer = self._loop.call_later(GATHER_DELAY, self._gathered)
+            delay = GATHER_DELAY
+            if not self.state.acks.copies_wanted:
+                delay = self._gathered_at + UNAWAITED_DELAY - self._clock.monotonic()
+            if delay > 0:
+                self._gather_timer = self._loop.call_later(delay, self._gathered)
+            else:
+                self._gathered()
 
     def _gathered(self) -> None:
         self._gather_timer = None
+        self._gathered_at = self._clock.monotonic()
         for session_id in tuple(self._wires):
             if session_id not in self._spares[1:]:
                 self._pump_one(session_id)
