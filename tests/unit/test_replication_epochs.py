@@ -6,8 +6,7 @@ import pytest
 
 from tandemq.errors import CorruptLog
 from tandemq.replication import replica_file
-from tandemq.replication.epochs import Epoch, History, Promise, ReplicaRecord, common_point, place_of
-from tandemq.replication.master_state import must_ask
+from tandemq.replication.epochs import Epoch, History, Promise, ReplicaRecord, common_point, must_ask, place_of
 from tandemq.testing.disk import MemoryDisk
 
 

@@ -65,6 +65,10 @@ class History:
             number = epoch.number
         return number
 
+    def number_before(self, end: int) -> int:
+        """The last epoch that has a byte in a log that ends at `end`; 0 if none has."""
+        return self.number_at(end - 1) if end > 0 else 0
+
     def stop_of(self, offset: int, end: int) -> int:
         """The end of the run of bytes that share `offset`'s epoch, in a log that ends at `end`."""
         if self.epochs and self.epochs[-1].start <= offset:
@@ -91,6 +95,12 @@ def common_point(mine: History, my_end: int, theirs: History, their_end: int) ->
         if other is not None:
             return min(mine.agreed_until(index, my_end), theirs.agreed_until(other, their_end))
     return None
+
+
+def newness(history: History, end: int, alone_from: int) -> tuple[int, int, int, int]:
+    """Logs in order: by the last reign that wrote to them, then by length; first without reigns nobody joined."""
+    joined = end if alone_from < 0 else min(end, alone_from)
+    return history.number_before(joined), joined, history.number_before(end), end
 
 
 def to_items(history: History) -> list[EpochItem]:
@@ -167,3 +177,15 @@ class ReplicaRecord:
 
     def with_(self, **changes: object) -> "ReplicaRecord":
         return replace(self, **changes)  # type: ignore[arg-type]
+
+
+def must_ask(record: ReplicaRecord, end: int) -> frozenset[str]:
+    """The replicas that must be heard before this node opens for writes: those on record as in sync.
+
+    After a crash of a master, who was in sync with it; in a former slave, promoted or started again as a master, who
+    was in sync with its master when it last heard of it.  A master that stopped cleanly has nobody on record.
+    A log shorter than what was once confirmed has lost more than a crash explains, so every member is asked.  One that
+    is not complete also asks the master it followed.
+    """
+    asked = record.in_sync | record.members if end < record.confirmed else record.in_sync
+    return asked if record.complete else asked | {record.follows}

@@ -48,11 +48,11 @@ from tandemq.replication.decisions import (
 )
 from tandemq.replication.epochs import (
     Epoch,
-    History,
     Promise,
     ReplicaRecord,
     common_point,
     from_items,
+    newness,
     place_of,
     to_items,
 )
@@ -232,23 +232,13 @@ class MasterState:
         end = self.log.end
         if any(self._holds_other_reign(session) for session in heard):
             end = min(end, self.record.blind_from)
-        best, mark = None, self._mark(self.record.history, end, self.record.alone_from)
+        best, mark = None, newness(self.record.history, end, self.record.alone_from)
         for session in heard:
             assert session.hello is not None
-            theirs = self._mark(session.history, session.hello.end, session.hello.alone_from)
+            theirs = newness(session.history, session.hello.end, session.hello.alone_from)
             if theirs > mark:
                 best, mark = session, theirs
         return best
-
-    def _mark(self, history: History, end: int, alone_from: int) -> tuple[int, int, int, int]:
-        """Logs in order: by the last reign that wrote to them, then by length; first without reigns nobody joined."""
-        joined = end if alone_from < 0 else min(end, alone_from)
-        return self._written_epoch(history, joined), joined, self._written_epoch(history, end), end
-
-    @staticmethod
-    def _written_epoch(history: History, end: int) -> int:
-        """The number of the last reign that has a byte in a log that ends at `end`."""
-        return history.number_at(end - 1) if end > 0 else 0
 
     def _take(self, out: list[Decision], donor: Session, now: float) -> None:
         hello = donor.hello
@@ -475,7 +465,7 @@ class MasterState:
         blind_from = self.record.blind_from
         if blind_from < 0 or session.hello is None:
             return False
-        known, settled = set(self.record.history.epochs), self._written_epoch(self.record.history, blind_from)
+        known, settled = set(self.record.history.epochs), self.record.history.number_before(blind_from)
         end = session.hello.end
         return any(e.start < end and e.number > settled and e not in known for e in session.history.epochs)
 
@@ -949,15 +939,3 @@ class MasterState:
 
 def _since(known: int, now: int) -> int:
     return known if known >= 0 else now
-
-
-def must_ask(record: ReplicaRecord, end: int) -> frozenset[str]:
-    """The replicas that must be heard before this node opens for writes: those on record as in sync.
-
-    After a crash of a master, who was in sync with it; in a former slave, promoted or started again as a master, who
-    was in sync with its master when it last heard of it.  A master that stopped cleanly has nobody on record.
-    A log shorter than what was once confirmed has lost more than a crash explains, so every member is asked.  One that
-    is not complete also asks the master it followed.
-    """
-    asked = record.in_sync | record.members if end < record.confirmed else record.in_sync
-    return asked if record.complete else asked | {record.follows}

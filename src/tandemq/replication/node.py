@@ -16,10 +16,10 @@ from tandemq.errors import ReplicationError
 from tandemq.replication import replica_file
 from tandemq.replication.acks import AckLevel, AckQueue
 from tandemq.replication.config import ReplicationConfig
-from tandemq.replication.epochs import ReplicaRecord, new_identity, place_of
+from tandemq.replication.epochs import ReplicaRecord, must_ask, new_identity, place_of
 from tandemq.replication.hands import StoreHands
 from tandemq.replication.master import MasterShell
-from tandemq.replication.master_state import MasterState, MasterTerms, Phase, must_ask
+from tandemq.replication.master_state import MasterState, MasterTerms, Phase
 from tandemq.replication.session import Session
 from tandemq.replication.slave import Find, SlaveShell
 from tandemq.replication.slave_state import ClassicSlaveState, SlavePhase, SlaveState, SlaveTerms

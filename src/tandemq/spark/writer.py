@@ -76,10 +76,10 @@ class TaskWriter:
 
     def write(self, batch: pa.RecordBatch) -> None:
         for topic, rows in self._encoder.by_topic(batch):
-            for queue, index in self._placed(topic, rows):
-                self._send(queue, rows if index is None else rows.taken(index))
+            for queue, part in self._placed(topic, rows):
+                self._send(queue, part)
 
-    def _placed(self, topic: str, rows: Rows) -> Iterator[tuple[QueueRef, npt.NDArray[Any] | None]]:
+    def _placed(self, topic: str, rows: Rows) -> Iterator[tuple[QueueRef, Rows]]:
         """(queue, rows that go there); rows without a wish go round in runs of about one send."""
         queues = self._sender.queues(topic)
         if rows.queue_ids is None and rows.sharding is None:
@@ -88,13 +88,11 @@ class TaskWriter:
             for start in range(0, len(rows), run):
                 turn = self._turn.get(topic, self._place.partition)
                 self._turn[topic] = turn + 1
-                stop = min(len(rows), start + run)
-                whole = start == 0 and stop == len(rows)
-                yield queues[turn % len(queues)], None if whole else np.arange(start, stop)
+                yield queues[turn % len(queues)], rows.between(start, min(len(rows), start + run))
             return
         chosen = self._chosen(topic, rows, queues)
         for number in np.unique(chosen).tolist():
-            yield queues[number], np.flatnonzero(chosen == number)
+            yield queues[number], rows.taken(np.flatnonzero(chosen == number))
 
     def _chosen(self, topic: str, rows: Rows, queues: tuple[QueueRef, ...]) -> npt.NDArray[np.int64]:
         """Index into `queues` per row: the column queue_id, else the hash of the sharding key, else the row's turn."""

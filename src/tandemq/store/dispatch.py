@@ -44,7 +44,7 @@ from tandemq.model.topic import SCHEDULE_TOPIC
 from tandemq.store.commit_log import CommitLog
 from tandemq.store.config import ENTRY_SIZE
 from tandemq.store.consume_queue import ENTRY, ConsumeQueue
-from tandemq.store.key_hash import ENDINGS, HEADS, MASK, SIGN, SIZE_MAX
+from tandemq.store.key_hash import ENDINGS, HEADS, MASK, POWERS, SIGN, SIZE_MAX
 from tandemq.store.key_index import KeyIndex
 from tandemq.store.queues import QueueTable, Route, Template
 
@@ -54,6 +54,8 @@ _END = b"\x02"
 _TAGS = b"TAGS\x01"
 _KEYS = b"KEYS\x01"
 _UNIQUE_KEY = b"UNIQ_KEY\x01"
+_NO_KEYS, _KEYS_FIRST, _KEYS_LATER = range(3)
+"""Where a message has keys of the user: nowhere, before its unique key (upstream's Java client), behind it (ours)."""
 # Names of this module are looked up as fast as local ones, and need not be set up for a call with one message.
 _head_of, _HEAD_SIZE = PLAIN_HEAD.unpack_from, PLAIN_HEAD.size
 _pack_entry = ENTRY.pack
@@ -129,7 +131,7 @@ class Dispatcher:
         keys: KeyBatch = ([], [], [])
         hashes, offsets, times = keys
         added = timestamp = 0
-        user_keys = b""
+        user_keys, layout = b"", _NO_KEYS
         stop_heads = stop - (FIXED_SIZE_V4 - 1)
         if stop_heads > enough:
             stop_heads = enough
@@ -140,9 +142,18 @@ class Dispatcher:
             if magic == MAGIC_V1 and not sys_flag & _NOT_PLAIN and tail + 4 <= end <= stop:
                 before, _, behind = view[tail:end].tobytes().partition(_UNIQUE_KEY)
                 unique, _, behind = behind.partition(_END)
-                template = None if user_keys else template_of((len(unique), before, behind))
-                if template is None:  # as the one before this, it has keys of the user; or it is new
-                    template, user_keys = self._template(len(unique), before, behind)
+                if layout == _NO_KEYS:
+                    template = template_of((len(unique), before, behind))
+                elif layout == _KEYS_FIRST:
+                    start, _, rest = before.partition(_KEYS)
+                    user_keys, _, rest = rest.partition(_END)
+                    template = template_of((len(unique), start, rest, behind)) if user_keys else None
+                else:
+                    start, _, rest = behind.partition(_KEYS)
+                    user_keys, _, rest = rest.partition(_END)
+                    template = template_of((len(unique), before, start, rest)) if user_keys else None
+                if template is None:  # not laid out as the one before this, or new
+                    template, user_keys, layout = self._template(len(unique), before, behind)
                 if template is not None:
                     queue_of, tags, hash_start, hasher = template
                     queue = queue_of(queue_id)
@@ -168,7 +179,12 @@ class Dispatcher:
                                     if one:
                                         _add(keys, hasher.key_hash(one), physical_offset, stored_at)
                             else:
-                                hashes.append(hasher.key_hash(user_keys))
+                                head, ending = _key_head(user_keys[:-4]), _key_ending(user_keys[-4:])
+                                if head is None or ending is None:
+                                    hashes.append(hasher.key_hash(user_keys))
+                                else:
+                                    value = (hasher.seed * POWERS[len(user_keys)] + head + ending) & MASK
+                                    hashes.append(value if value < SIGN else (SIGN + SIGN - value) & 0x7FFFFFFF)
                                 offsets.append(physical_offset)
                                 times.append(stored_at)
                         timestamp = stored_at
@@ -238,20 +254,23 @@ class Dispatcher:
             self.last_timestamp = stored_at
         return end
 
-    def _template(self, unique_size: int, before: bytes, behind: bytes) -> tuple[Template | None, bytes]:
-        """(what the text before and behind a record's unique key says, the user's keys); None if it is unusual.
+    def _template(self, unique_size: int, before: bytes, behind: bytes) -> tuple[Template | None, bytes, int]:
+        """(what the text before and behind a record's unique key says, the user's keys, where those are); None if it
+        is unusual.
 
         The user's keys differ from message to message too: what is remembered is the text around them.
         """
         start, found, rest = before.partition(_KEYS)
+        layout = _KEYS_FIRST
         if found:
             keys, _, rest = rest.partition(_END)
             parts: tuple[bytes, ...] = (start, rest, behind)
         else:
             start, found, rest = behind.partition(_KEYS)
             keys, _, rest = rest.partition(_END)
-            parts = (before, start, rest) if found else (before, behind)
-        return (self._queues.templates.get((unique_size, *parts)) or self._new_template(unique_size, parts)), keys
+            parts, layout = ((before, start, rest), _KEYS_LATER) if found else ((before, behind), _NO_KEYS)
+        template = self._queues.templates.get((unique_size, *parts)) or self._new_template(unique_size, parts)
+        return template, keys, layout
 
     def _new_template(self, unique_size: int, parts: tuple[bytes, ...]) -> Template | None:
         """From topic and properties without unique key and keys, which both stood where a property begins."""

@@ -71,15 +71,16 @@ def _remember(head: bytes, its_hash: int) -> int:
 class TopicHasher:
     """Key hashes of one topic."""
 
-    __slots__ = ("_start", "_topic")
+    __slots__ = ("_topic", "seed")
 
     def __init__(self, topic: str) -> None:
         self._topic = topic
-        self._start = java_hash(topic + "#") & MASK
+        self.seed = java_hash(topic + "#") & MASK
+        """The hash of what comes before every key."""
 
     def start(self, size: int) -> int:
         """The topic's share in the hash of a key of this length, at most SIZE_MAX."""
-        return self._start * POWERS[size] & MASK
+        return self.seed * POWERS[size] & MASK
 
     def key_hash(self, key: bytes) -> int:
         """What the index file stores for `topic#key`; key as UTF-8."""
@@ -91,7 +92,7 @@ class TopicHasher:
                 head = _head(key[:-4])
             if ending is None:
                 ending = _ending(key[-4:])
-        value = (self._start * POWERS[len(key)] + head + ending) & MASK
+        value = (self.seed * POWERS[len(key)] + head + ending) & MASK
         return value if value < SIGN else (SIGN * 2 - value) & 0x7FFFFFFF
 
 

@@ -23,9 +23,9 @@ from tandemq.replication.decisions import (
     SteppedDown,
     Truncate,
 )
-from tandemq.replication.epochs import ReplicaRecord, new_identity
+from tandemq.replication.epochs import ReplicaRecord, must_ask, new_identity
 from tandemq.replication.hands import StoreHands
-from tandemq.replication.master_state import MasterState, MasterTerms, Phase, must_ask
+from tandemq.replication.master_state import MasterState, MasterTerms, Phase
 from tandemq.replication.slave_state import SlavePhase, SlaveState, SlaveTerms
 from tandemq.store.config import StoreConfig
 from tandemq.store.message_store import Appended, MessageStore
