@@ -21,10 +21,10 @@ import threading
 import time
 from collections.abc import Iterator
 from pathlib import Path
-from zlib import crc32
 
 from bench import frame
 from bench.frame import Benchmark, Figure, Run
+from tandemq.codec.crc import crc32
 from tandemq.store.config import FlushDiskType, StoreConfig
 from tandemq.store.message_store import MessageStore
 
