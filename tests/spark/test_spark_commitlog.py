@@ -1,6 +1,7 @@
 """`format("rocketmq-commitlog")` in a real Spark session: discovery, columns, orders, streams, damage."""
 
 import shutil
+from collections import Counter
 from pathlib import Path
 from typing import Any
 
@@ -47,6 +48,19 @@ def test_a_user_schema_selects_columns(spark: Any, golden_533: Path) -> None:
     assert df.count() > 0
     with pytest.raises(PySparkException, match="'offset': no message has it"):
         spark.read.format(FORMAT).schema("offset BIGINT").load(str(golden_533 / "slave-clean")).count()
+
+
+def test_columns_are_chosen_by_name_and_spark_knows_which_are_never_null(spark: Any, golden_533: Path) -> None:
+    """The option has the types that a schema would have to spell out; a damaged record may lack anything."""
+    store = golden_533 / "slave-clean"
+    chosen = load(spark, store, columns="body, tags")
+    assert [(f.name, f.nullable) for f in chosen.schema.fields] == [("body", False), ("tags", True)]
+    whole = load(spark, store)
+    assert Counter(map(tuple, chosen.collect())) == Counter(map(tuple, whole.select("body", "tags").collect()))
+    assert {f.name for f in whole.schema.fields if f.nullable} == {"keys", "tags"}
+    assert all(field.nullable for field in load(spark, store, mode="permissive").schema.fields)
+    with pytest.raises(AnalysisException, match="'offset': no message has it"):
+        load(spark, store, columns="offset")
 
 
 def test_wrong_options_fail_at_load_with_a_clear_sentence(spark: Any, golden_533: Path) -> None:

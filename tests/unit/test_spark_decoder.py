@@ -255,6 +255,19 @@ def test_an_unknown_column_or_type_is_refused() -> None:
     from tandemq.spark.columns import arrow_schema
 
     with pytest.raises(ConfigError, match="'offset': no message has it; choose from topic"):
-        arrow_schema(StructType([StructField("offset", LongType())]))
+        arrow_schema(StructType([StructField("offset", LongType())]), may_be_damaged=False)
     with pytest.raises(ConfigError, match="'queue_id': the schema says int64, it is INT"):
-        arrow_schema(StructType([StructField("queue_id", LongType())]))
+        arrow_schema(StructType([StructField("queue_id", LongType())]), may_be_damaged=False)
+
+
+def test_not_null_is_believed_only_where_it_is_true() -> None:
+    """Spark would read garbage where a column that it must not look at for nulls has one."""
+    from pyspark.sql.types import BinaryType, StringType, StructField, StructType
+
+    from tandemq.spark.columns import arrow_schema
+
+    body, tags = StructField("body", BinaryType(), nullable=False), StructField("tags", StringType(), nullable=False)
+    assert not arrow_schema(StructType([body]), may_be_damaged=False).field("body").nullable
+    for schema, may_be_damaged in ((StructType([body]), True), (StructType([tags]), False)):
+        with pytest.raises(ConfigError, match="the schema says NOT NULL, but it may be null here"):
+            arrow_schema(schema, may_be_damaged=may_be_damaged)

@@ -1,6 +1,7 @@
 """The stream reader's decisions against a fake cluster, in the order in which Spark calls it. No JVM."""
 
 import pickle
+import threading
 from collections.abc import Mapping
 from typing import Any
 
@@ -10,8 +11,8 @@ from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadMaxBytes, Rea
 
 from tandemq.model.topic import QueueRef
 from tandemq.spark.offsets import DataLost, Offsets, Range, Ranges
-from tandemq.spark.options import PullOptions, parse
-from tandemq.spark.prefetch import prefetched
+from tandemq.spark.options import Prefetch, PullOptions, parse
+from tandemq.spark.prefetch import IdleProcessors, handed_over, prefetched
 from tandemq.spark.queue_reader import QueuePartition, QueueStreamReader
 from tandemq.testing.clock import ManualClock
 
@@ -193,6 +194,25 @@ def test_partitions_survive_pickling() -> None:
     copy = pickle.loads(pickle.dumps(found))
     assert isinstance(copy[0], QueuePartition)
     assert slices(copy) == slices(found)
+
+
+@pytest.mark.parametrize(("idle", "ahead"), [(0.9, True), (0.2, False)])
+def test_batches_are_prepared_ahead_only_while_a_processor_is_idle(idle: float, ahead: bool) -> None:
+    """A task that shares a busy machine decodes in its own thread."""
+    clock = ManualClock()
+    made: list[int] = []
+
+    def numbers() -> Any:
+        for number in range(6):
+            made.append(threading.get_ident())
+            yield number
+
+    stream = handed_over(numbers(), Prefetch.AUTO, IdleProcessors(clock, lambda: idle * clock.monotonic()))
+    assert next(stream) == 0
+    clock.advance(1.0)
+    assert list(stream) == [1, 2, 3, 4, 5]
+    assert made[0] == threading.get_ident()
+    assert (made[-1] != threading.get_ident()) is ahead
 
 
 def test_prefetching_keeps_order_errors_and_ends_with_its_reader() -> None:

@@ -73,4 +73,4 @@ class LakeSource(DataSource):
 
     def reader(self, schema: StructType) -> DataSourceReader:
         given: dict[str, Any] = {key.lower(): value for key, value in dict(self.options).items()}
-        return LakeReader(given, arrow_schema(schema))
+        return LakeReader(given, arrow_schema(schema, may_be_damaged=True))

@@ -16,7 +16,7 @@ from tandemq.spark.decoder import Decoder, Wanted
 from tandemq.spark.notes import note
 from tandemq.spark.offsets import VERSION, DataLost
 from tandemq.spark.options import EARLIEST, LATEST, FileOptions, Mode, UpTo, offsets_of
-from tandemq.spark.prefetch import prefetched
+from tandemq.spark.prefetch import handed_over
 from tandemq.spark.scan import LogRange, plan_ranges, scan
 from tandemq.spark.store_files import Segment, StoreFiles, find_stores, first_store_time, log_end, mapped
 from tandemq.spark.topics import is_system_topic
@@ -137,7 +137,7 @@ class _LogReading:
             verify_crc=self.options.verify_crc,
         )
         batches = scan(piece, decoder, self.options.rows_per_batch)
-        yield from prefetched(batches) if self.options.prefetch else batches
+        yield from handed_over(batches, self.options.prefetch)
         if decoder.damage.count:
             note(
                 f"{piece.segment.path}: left out {decoder.damage.count} damaged places, {decoder.damage.size} bytes",

@@ -15,6 +15,7 @@ from typing import Any, TypeVar
 from tandemq.errors import ConfigError
 from tandemq.model.topic import QueueRef, topic_name_problem
 from tandemq.settings import Setting, check, parse_text, setting, settings_of
+from tandemq.spark.columns import DEFAULT_COLUMNS, check_name
 
 _SPARKS_OWN = {"path", "checkpointlocation", "queryname", "__partition_columns"}
 """Options that Spark itself adds or reads."""
@@ -47,6 +48,12 @@ class UpTo(Enum):
     WRITTEN = "written"
 
 
+class Prefetch(Enum):
+    AUTO = "auto"
+    ALWAYS = "true"
+    NEVER = "false"
+
+
 class Missing(Enum):
     """What to do when no message was stored at or after a starting timestamp."""
 
@@ -76,6 +83,10 @@ class SelectOptions:
     )
     assign: str = setting("assign", "", 'Exact queues, JSON: {"topic": [0, 1]} or {"broker/topic": [0]}.')
     tags: str = setting("tags", "", "Only messages with one of these tags, separated by `||` or commas.")
+    columns: str = setting(
+        "columns", "", "Only these columns, separated by commas: what is not asked for is not built. A schema does the "
+            "same; this also tells Spark which of them are never null, so prefer it.",
+    )  # fmt: skip
     keys: str = setting("keys", "", "Only messages with one of these keys, separated by commas.")
     include_system_topics: bool = setting(
         "includeSystemTopics", False, "Also the broker's own topics (delayed, half and op messages, trace)."
@@ -147,7 +158,11 @@ class SelectOptions:
         minimum=1,
         maximum=1_000_000,
     )
-    prefetch: bool = setting("prefetch", True, "Decode the next batch in a thread while Spark takes the last one.")
+    prefetch: Prefetch = setting(
+        "prefetch",
+        Prefetch.AUTO,
+        "Decode the next batch in a thread while Spark takes the last one; auto: when a processor is idle.",
+    )
 
     def __post_init__(self) -> None:
         check(self)
@@ -161,6 +176,8 @@ class SelectOptions:
             problem = topic_name_problem(topic)
             if problem:
                 raise ConfigError(f"subscribe: {problem}")
+        for column in self.wanted_columns:
+            check_name(column)
         if self.subscribe_pattern:
             _regex("subscribePattern", self.subscribe_pattern)
         if self.assign:
@@ -201,6 +218,10 @@ class SelectOptions:
             if not isinstance(queues, list) or not queues or not all(type(q) is int and q >= 0 for q in queues):
                 raise ConfigError(f"assign: {topic!r} needs a list of queue numbers, not {queues!r}")
         return {topic: frozenset(queues) for topic, queues in given.items()}
+
+    @property
+    def wanted_columns(self) -> tuple[str, ...]:
+        return tuple(column.strip() for column in self.columns.split(",") if column.strip()) or DEFAULT_COLUMNS
 
     @property
     def wanted_tags(self) -> frozenset[str]:

@@ -1,18 +1,62 @@
 """Decode the next batch while Spark takes the last one: a thread with room for one batch.
 
-Pays 1.2 to 1.8 times when a core is idle and nothing when none is, so it is on by default. Bounded: at most two batches
-exist besides the one Spark holds.
+It makes a scan a quarter faster while a processor is idle, and a tenth slower while none is: the two threads take the
+interpreter from each other, and all tasks of a busy executor together have nothing to gain. So a task looks at the
+machine first. Bounded: at most two batches exist besides the one Spark holds.
 """
 
+import os
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from pathlib import Path
 from queue import Empty, Full, Queue
 from typing import TypeVar
+
+from tandemq.clock import Clock, SystemClock
+from tandemq.spark.options import Prefetch
 
 Item = TypeVar("Item")
 
 _DEPTH = 1
 _POLL_SECONDS = 0.2
+_LOOK_SECONDS = 0.15
+"""How long a task works without a thread to see whether a processor stays idle: fifteen ticks of the kernel's count."""
+_IDLE_PROCESSORS_MIN = 0.3
+
+
+def handed_over(source: Iterator[Item], when: Prefetch, idle: "IdleProcessors | None" = None) -> Iterator[Item]:
+    """The items of a source as Spark asks for them, prepared ahead where that pays."""
+    if when is Prefetch.AUTO:
+        idle = idle or IdleProcessors(SystemClock())
+        for item in source:
+            yield item
+            if (found := idle.so_far()) is not None:
+                when = Prefetch.ALWAYS if found >= _IDLE_PROCESSORS_MIN else Prefetch.NEVER
+                break
+    yield from prefetched(source) if when is Prefetch.ALWAYS else source
+
+
+def _idle_seconds() -> float:
+    """Of all processors since the machine started, waiting for a disk included; 0 where the system does not say."""
+    try:
+        _, _, _, _, idle, waiting, *_ = Path("/proc/stat").read_text().split(maxsplit=7)
+    except OSError:
+        return 0.0
+    return (int(idle) + int(waiting)) / os.sysconf("SC_CLK_TCK")
+
+
+class IdleProcessors:
+    """How many processors of this machine had nothing to do since this was made."""
+
+    def __init__(self, clock: Clock, seconds: Callable[[], float] = _idle_seconds) -> None:
+        self._clock = clock
+        self._seconds = seconds
+        self._began, self._before = clock.monotonic(), seconds()
+
+    def so_far(self) -> float | None:
+        """None until enough time has passed to tell."""
+        took = self._clock.monotonic() - self._began
+        return (self._seconds() - self._before) / took if took >= _LOOK_SECONDS else None
 
 
 def prefetched(source: Iterator[Item]) -> Iterator[Item]:

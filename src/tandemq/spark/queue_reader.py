@@ -25,7 +25,7 @@ from tandemq.spark.decoder import Decoder, Wanted
 from tandemq.spark.notes import note
 from tandemq.spark.offsets import Offsets, Ranges, Slice
 from tandemq.spark.options import EARLIEST, LATEST, Mode, SelectOptions, milliseconds
-from tandemq.spark.prefetch import prefetched
+from tandemq.spark.prefetch import handed_over
 from tandemq.spark.worker import settle
 
 
@@ -71,7 +71,7 @@ class _QueueReading:
             return  # InputPartition(None): Spark starts one task even where there are no partitions
         settle()
         batches = self._batches(partition.slices)
-        yield from prefetched(batches) if self.options.prefetch else batches
+        yield from handed_over(batches, self.options.prefetch)
 
     def _batches(self, slices: list[Slice]) -> Iterator[pa.RecordBatch]:
         for piece in slices:

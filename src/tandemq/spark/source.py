@@ -10,6 +10,7 @@ later queries of the same DataFrame return wrong rows; filters are options.
 
 from typing import Any
 
+import pyarrow as pa
 from pyspark.sql.datasource import (
     DataSource,
     DataSourceReader,
@@ -21,7 +22,7 @@ from pyspark.sql.types import StructType
 
 from tandemq.errors import ConfigError, TandemError
 from tandemq.spark.columns import arrow_schema, ddl
-from tandemq.spark.options import FileOptions, Order, PullOptions, SinkOptions, parse
+from tandemq.spark.options import FileOptions, Mode, Order, PullOptions, SelectOptions, SinkOptions, parse
 
 
 class Refused(DataSourceStreamReader):
@@ -54,22 +55,22 @@ class RocketMQSource(DataSource):
         return parse(PullOptions, dict(self.options))
 
     def schema(self) -> str:
-        self._options()
-        return ddl()
+        return _ddl(self._options())
 
     def reader(self, schema: StructType) -> DataSourceReader:
         from tandemq.spark.broker_access import BrokerAccess
         from tandemq.spark.queue_reader import QueueBatchReader
 
         options = self._options()
-        return QueueBatchReader(options, BrokerAccess(options), arrow_schema(schema))
+        return QueueBatchReader(options, BrokerAccess(options), _arrow_schema(schema, options))
 
     def streamReader(self, schema: StructType) -> DataSourceStreamReader:
         from tandemq.spark.broker_access import BrokerAccess
         from tandemq.spark.queue_reader import QueueStreamReader
 
         try:
-            options, columns = self._options(), arrow_schema(schema)
+            options = self._options()
+            columns = _arrow_schema(schema, options)
         except TandemError as error:
             return Refused(error)
         group = options.group_id if options.commit_group_offsets else ""
@@ -105,15 +106,15 @@ class CommitLogSource(DataSource):
         return parse(FileOptions, dict(self.options))
 
     def schema(self) -> str:
-        self._options()
-        return ddl()
+        return _ddl(self._options())
 
     def reader(self, schema: StructType) -> DataSourceReader:
         from tandemq.spark.file_access import FileAccess
         from tandemq.spark.log_reader import LogBatchReader
         from tandemq.spark.queue_reader import QueueBatchReader
 
-        options, columns = self._options(), arrow_schema(schema)
+        options = self._options()
+        columns = _arrow_schema(schema, options)
         if options.order is Order.QUEUE:
             return QueueBatchReader(options, FileAccess(options), columns)
         return LogBatchReader(options, columns)
@@ -124,12 +125,21 @@ class CommitLogSource(DataSource):
         from tandemq.spark.queue_reader import QueueStreamReader
 
         try:
-            options, columns = self._options(), arrow_schema(schema)
+            options = self._options()
+            columns = _arrow_schema(schema, options)
         except TandemError as error:
             return Refused(error)
         if options.order is Order.QUEUE:
             return QueueStreamReader(options, FileAccess(options), columns)
         return LogStreamReader(options, columns)
+
+
+def _ddl(options: SelectOptions) -> str:
+    return ddl(options.wanted_columns, may_be_damaged=options.mode is Mode.PERMISSIVE)
+
+
+def _arrow_schema(schema: StructType, options: SelectOptions) -> pa.Schema:
+    return arrow_schema(schema, may_be_damaged=options.mode is Mode.PERMISSIVE)
 
 
 def register(spark: Any) -> None:

@@ -14,7 +14,6 @@ from typing import Any
 
 from tandemq.clock import Clock, SystemClock
 from tandemq.errors import ConfigError
-from tandemq.spark.columns import ddl
 from tandemq.spark.lake import Lake
 from tandemq.spark.lake_source import NAME as LAKE_FORMAT
 from tandemq.spark.lake_source import LakeSource
@@ -138,7 +137,7 @@ def _log_rows(spark: Any, plan: ReplayPlan, pinned: Mapping[str, Any]) -> Any:
     starts = {label: bounds[0] for label, bounds in pinned["log"].items()}
     stops = {label: bounds[1] for label, bounds in pinned["log"].items()}
     columns = (*COLUMNS, "queue_id", "queue_offset", "store_timestamp")
-    reader = spark.read.format("rocketmq-commitlog").schema(ddl(columns))
+    reader = spark.read.format("rocketmq-commitlog").option("columns", ",".join(columns))
     # Time is a filter here, not a start: the ranges of tasks must not depend on what retention has deleted since.
     reader = reader.option("startingOffsets", json.dumps(starts)).option("endingOffsets", json.dumps(stops))
     if plan.topics:

@@ -16,7 +16,6 @@ from tandemq.errors import ConfigError, TandemError
 from tandemq.model.topic import DLQ_PREFIX, RETRY_PREFIX
 from tandemq.spark import report
 from tandemq.spark.broker_access import Cluster
-from tandemq.spark.columns import ddl
 from tandemq.spark.options import ConnectOptions, PullOptions, milliseconds, parse
 from tandemq.spark.store_files import find_stores
 
@@ -58,7 +57,7 @@ def stats(
         raise ConfigError("window must be longer than 0")
 
     def load(*columns: str) -> Any:
-        return spark.read.format(source).schema(ddl(list(columns))).options(**options).load()
+        return spark.read.format(source).options(**options).option("columns", ",".join(columns)).load()
 
     result = StatsResult(window_ms / 1000)
     say("rates, sizes and latencies")
