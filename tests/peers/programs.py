@@ -11,7 +11,7 @@ import sys
 from collections.abc import Callable
 from pathlib import Path
 
-from tests.peers.tools import CACHE, HERE, fetch, need
+from tests.peers.tools import CACHE, HERE, fetch, need, one_at_a_time
 
 CLIENTS = HERE.parent / "interop" / "clients"
 ROCKETMQ = [sys.executable, str(HERE / "rocketmq")]
@@ -25,8 +25,9 @@ Program = tuple[list[str], dict[str, str]]
 @functools.cache
 def rocketmq_jars(version: str) -> None:
     """Upstream's jars of a version and the compiled drivers, in the cache."""
-    need("java", "javac", "mvn")
-    fetch(f"RocketMQ {version} (Maven)", [*ROCKETMQ, "fetch", version])
+    with one_at_a_time("rocketmq"):
+        need("java", "javac", "mvn")
+        fetch(f"RocketMQ {version} (Maven)", [*ROCKETMQ, "fetch", version])
 
 
 def java(version: str, driver: str = "Scenarios") -> Program:
@@ -35,7 +36,18 @@ def java(version: str, driver: str = "Scenarios") -> Program:
     return [*ROCKETMQ, "java", "--version", version, driver], dict(os.environ)
 
 
-@functools.cache
+def alone(make: Callable[[], Program]) -> Callable[[], Program]:
+    """A program that is made by one process at a time, and asked for once by each."""
+
+    @functools.cache
+    def made() -> Program:
+        with one_at_a_time(make.__name__):
+            return make()
+
+    return made
+
+
+@alone
 def go() -> Program:
     """Apache's Go client v2.1.2 and our program, built once for each version of the program."""
     need("go")
@@ -50,7 +62,7 @@ def go() -> Program:
     return [str(binary)], dict(os.environ)
 
 
-@functools.cache
+@alone
 def node() -> Program:
     """npm's ali-ons 3.12.0 beside our program."""
     need("node", "npm")
@@ -63,7 +75,7 @@ def node() -> Program:
     return ["node", str(source / "scenarios.js")], {**os.environ, "NODE_PATH": str(home / "node_modules")}
 
 
-@functools.cache
+@alone
 def cpp() -> Program:
     """The C++ client inside PyPI's rocketmq 0.4.4, in an environment of its own: it is no dependency of ours."""
     home = CACHE / f"cpp-{sys.version_info.major}.{sys.version_info.minor}"

@@ -4,10 +4,13 @@ Nothing is installed behind anyone's back: only in CI (CI=true, as root, with ap
 distribution. Everything fetched by package coordinates lives in `CACHE`, so a second run needs no network.
 """
 
+import contextlib
+import fcntl
 import functools
 import os
 import shutil
 import subprocess
+from collections.abc import Iterator
 from pathlib import Path
 
 CACHE = Path(os.environ.get("TANDEMQ_PEERS_CACHE", Path.home() / ".cache" / "tandemq-peers"))
@@ -51,6 +54,15 @@ def _install(packages: tuple[str, ...]) -> None:
         ["apt-get", "install", "-y", "-qq", "--no-install-recommends", *packages],
     ):
         subprocess.run(command, env=environment, capture_output=True, timeout=600, check=False)
+
+
+@contextlib.contextmanager
+def one_at_a_time(name: str) -> Iterator[None]:
+    """Test files run side by side: the first that needs a peer makes it, the others wait and find it."""
+    CACHE.mkdir(parents=True, exist_ok=True)
+    with open(CACHE / f"{name}.lock", "w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        yield
 
 
 def fetch(what: str, command: list[str], *, cwd: Path | None = None, timeout: float = 420) -> None:
