@@ -67,6 +67,16 @@ class ReplicationConfig:
         minimum=1,
         tunable=True,
     )
+    ack_poll_us: int = setting(
+        "haAckPollMicros",
+        300,
+        "While a single send waits for its copies, the master asks for the ack over and over for this long before it "
+        "sleeps: a sleeping processor takes 50 to 100 µs to wake up. Costs that much of a processor per such send, and "
+        "yields it to whoever wants it. 0 = always sleep.",
+        unit="µs",
+        minimum=0,
+        maximum=10_000,
+    )
     in_sync_replicas: int = setting(
         "inSyncReplicas",
         2,

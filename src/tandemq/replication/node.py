@@ -139,6 +139,7 @@ class ReplicaNode:
             on_saved=self._saved,
             on_event=self.count,
             tls=self._tls,
+            ack_poll=self.config.ack_poll_us / 1e6,
         )
         self.ha_port = await self.master.start(host, port)
 
