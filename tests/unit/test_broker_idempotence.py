@@ -35,8 +35,8 @@ def make_log(entries: list[tuple[str, int]], body: bytes = b"x") -> bytes:
 
 def scan(table: Idempotence, log: bytes, limit: int | None = None) -> None:
     limit = len(log) if limit is None else limit
-    while not table.catch_up(0, limit, SEGMENT, lambda offset, size: memoryview(log)[offset : offset + size]):
-        pass
+    while (window := table.window(0, limit, SEGMENT)) is not None:
+        table.passed(window, log[window.start : window.stop])
 
 
 def test_new_repeated_partly_repeated_and_gap() -> None:
@@ -78,6 +78,32 @@ def test_the_log_gives_the_same_table_on_every_replica() -> None:
         known = whole.known(producer)
         assert known is not None
         assert known.sequence == max(n for p, n in entries if p == producer)
+
+
+@pytest.mark.parametrize("size", [50, 51, 64, 100, 333, 1000])
+def test_windows_may_cut_records_and_keys_anywhere(size: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A key that two windows share counts, and so does one whose record begins long before its window."""
+    entries = [(P, 1), ("", 0), (Q, 1), (P, 2), (Q, 2), ("", 0), (P, 3)] * 3
+    log = make_log(entries, body=b"b" * 300)
+    whole, pieces = Idempotence(), Idempotence()
+    scan(whole, log)
+    monkeypatch.setattr("tandemq.broker.idempotence._WINDOW", size)
+    scan(pieces, log)
+    assert pieces.snapshot() == whole.snapshot()
+    assert set(pieces.snapshot()["producers"]) == {P, Q}
+
+
+def test_a_log_that_was_cut_while_a_window_was_read_is_not_judged_by_it() -> None:
+    """The bytes come from another thread, a moment later."""
+    log = make_log([(P, 0), (P, 1)])
+    table = Idempotence()
+    window = table.window(0, len(log), SEGMENT)
+    assert window is not None
+    table.cut(0)
+    table.passed(window, log)
+    assert table.snapshot()["producers"] == {}
+    scan(table, log)
+    assert set(table.snapshot()["producers"]) == {P}
 
 
 @pytest.mark.parametrize("producer", [P, Q])

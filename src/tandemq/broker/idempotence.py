@@ -6,7 +6,7 @@ A producer that wants this (the Spark sink) writes one queue, numbers its messag
 
 and says in the properties of the send, `__TQ_IDEMPOTENT = producer:first sequence:messages`, that it wants to be
 checked. The table keeps the last sequence of each producer. The log is the truth: the table is read off it
-(`catch_up`), so it survives crashes, is the same on every replica and needs no protocol of its own;
+(`window`, `passed`), so it survives crashes, is the same on every replica and needs no protocol of its own;
 `config/idempotence.json` is a snapshot that only makes starting faster. A send is
 
     new        the first row of a micro-batch, or the next one of the current; appended
@@ -15,16 +15,16 @@ checked. The table keeps the last sequence of each producer. The log is the trut
     gap        rows before it are missing: refused, the sender must begin again with those
 
 `settled` comes from the readable log (it can't be cut off any more), `recent` from appends of this master that are not
-settled yet. `catch_up` moves on; a cut of the log drops what was recent.
+settled yet. The scan moves on; a cut of the log drops what was recent.
 """
 
 import re
-from bisect import bisect_right
 from collections import OrderedDict
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
+from enum import Enum, auto
 from typing import Any, NamedTuple
 
-from tandemq.codec.record import MAGIC_BLANK, tail_bounds, walk
+from tandemq.codec.record import FIXED_SIZE_V4, MAGIC_V1, MAGIC_V2, PHYSICAL_OFFSET_AT, tail_bounds
 
 IDEMPOTENT = "__TQ_IDEMPOTENT"
 PRODUCERS_MAX = 100_000
@@ -37,8 +37,33 @@ SNAPSHOT_VERSION = 1
 _KEY_START = b"UNIQ_KEY\x01TQ!"
 _KEY = re.compile(_KEY_START + rb"([0-9a-f]{20})([0-9a-f]{16})\x02")
 _CLAIM = re.compile(r"([0-9a-f]{20}):([0-9a-f]{1,16}):([0-9]{1,6})")
+_KEY_SIZE = len(_KEY_START) + 20 + 16 + 1
+_MAGIC_START = MAGIC_V1.to_bytes(4, "big")[:3]
+_MAGIC_ENDS = {MAGIC_V1 & 0xFF, MAGIC_V2 & 0xFF}
+"""The magics of both versions of a record: three bytes in common, then one of these."""
 _WINDOW = 1024 * 1024
-"""Scanned in one go: about half a millisecond of the loop."""
+"""Scanned in one go: less than half a millisecond of the loop."""
+_BEHIND_MAX = 64 << 20
+"""No record is larger: what has no record's beginning that far before it is in none."""
+
+
+class Window(NamedTuple):
+    """Log bytes [start, stop) of one segment to look for keys in; whether a record begins and ends at its edges."""
+
+    log: int
+    """How often the log had been cut by then."""
+    start: int
+    stop: int
+    starts_whole: bool
+    stops_whole: bool
+
+
+class Where(Enum):
+    """Where a text that looks like a key stands, if not in the properties of a record in the window."""
+
+    IN_NO_PROPERTIES = auto()
+    BEFORE_THE_WINDOW = auto()
+    """Its record begins there."""
 
 
 class Claim(NamedTuple):
@@ -72,6 +97,20 @@ class Verdict(NamedTuple):
     gap: str = ""
 
 
+def _record_before(data: bytes, at: int, base: int) -> int | None:
+    """Where the record begins that is the last to begin before `at`: it has a magic and says where in the log it lies,
+    which bytes of a body that look like a record can't."""
+    position = at
+    while position > 0:
+        position = data.rfind(_MAGIC_START, 0, position)
+        start = position - 4
+        if start >= 0 and start + FIXED_SIZE_V4 <= len(data) and data[position + 3] in _MAGIC_ENDS:
+            stated = int.from_bytes(data[start + PHYSICAL_OFFSET_AT : start + PHYSICAL_OFFSET_AT + 8], "big")
+            if stated == base + start:
+                return start
+    return None
+
+
 def parse_claim(text: str) -> Claim | None:
     """The claim in a send's property; None if it is malformed."""
     match = _CLAIM.fullmatch(text)
@@ -86,7 +125,10 @@ class Idempotence:
         self._settled: OrderedDict[str, Known] = OrderedDict()
         self._recent: dict[str, Known] = {}
         self.scanned = 0
-        """The settled part is complete for all records below this offset; a record boundary."""
+        """The settled part is complete for all records that end at or below this offset."""
+        self._cuts = 0
+        self._behind = 0
+        """How far before `scanned` the next window begins."""
         self.horizon = 0
         """Nothing can be judged before the log was scanned up to here: where it ended when this node began to write."""
 
@@ -125,74 +167,69 @@ class Idempotence:
 
     # -- reading it off the log ---------------------------------------------------------------------------------------
 
-    def catch_up(self, first: int, limit: int, segment_size: int, read: Callable[[int, int], memoryview]) -> bool:
-        """Scans up to one window further towards `limit` (both record boundaries); True when it got there.
-
-        `read(offset, size)` gives log bytes that lie in one segment. A window without any key is passed without
-        looking at its records, which is nearly free; that needs windows that end at a boundary.
-        """
+    def window(self, first: int, limit: int, segment_size: int) -> Window | None:
+        """What to read next towards `limit`, a record boundary; None when everything below it was read."""
         if self.scanned < first:
             self.scanned = first
         if self.scanned >= limit:
-            return True
-        segment_end = self.scanned - self.scanned % segment_size + segment_size
-        whole = min(limit, segment_end)
+            return None
+        segment_start = self.scanned - self.scanned % segment_size
+        whole = min(limit, segment_start + segment_size)
         stop = min(whole, self.scanned + _WINDOW)
-        data = read(self.scanned, stop - self.scanned)
-        if stop == whole and _KEY.search(data) is None:
-            self.scanned = stop
-        else:
-            self.scanned = self._scan_records(data, stop == whole, stop)
+        start = max(first, segment_start, self.scanned - self._behind)
+        return Window(self._cuts, start, stop, starts_whole=start in (first, segment_start), stops_whole=stop == whole)
+
+    def passed(self, window: Window, data: bytes) -> None:
+        """The bytes of a window that `window` gave; nothing happens if the log was cut meanwhile."""
+        if window.log != self._cuts or not window.start <= self.scanned < window.stop:
+            return
+        if not self._settle_newest(window, data):
+            self._behind = self._behind * 2 or _WINDOW  # a key's record begins before the window: read that too
+            return
+        self._behind = 0
+        # Without its last bytes a key is none: the next window begins with what may be the beginning of one.
+        self.scanned = window.stop if window.stops_whole else window.stop - _KEY_SIZE
         self._forget_settled()
-        return self.scanned >= limit
 
-    def _scan_records(self, data: memoryview, is_whole: bool, stop: int) -> int:
-        starts, position = [], 0
-        for at, size, magic in walk(data, 0, len(data)):
-            position = at + size
-            if magic == MAGIC_BLANK:
-                break
-            starts.append(at)
-        if not self._settle_newest(data, starts, position):
-            self._settle_each(data, starts)
-        # A last record cut off by the window is read with the next one; what is no record ends the segment.
-        return stop if is_whole or not position else self.scanned + position
-
-    def _settle_newest(self, data: memoryview, starts: list[int], stop: int) -> bool:
-        """Finds the keys without looking at records, then only the records of each producer's newest key: in a third
-        of the time. False, and nothing done, if one of these is no key: its text stands elsewhere, say in a body.
+    def _settle_newest(self, window: Window, data: bytes) -> bool:
+        """Finds the keys without looking at records, then only the records of each producer's newest key. False, and
+        nothing done, if one of those begins before the window.
         """
-        text = data[:stop].tobytes()
         newest: dict[bytes, tuple[bytes, int]] = {}
-        at = text.find(_KEY_START)
+        stop = len(data) - (_KEY_SIZE - len(_KEY_START))
+        at = data.find(_KEY_START, 0, stop)
         while at >= 0:
             producer_at = at + len(_KEY_START)
             sequence_at = producer_at + 20
-            producer, sequence = text[producer_at:sequence_at], text[sequence_at : sequence_at + 16]
+            producer, sequence = data[producer_at:sequence_at], data[sequence_at : sequence_at + 16]
             known = newest.get(producer)
             if known is None or sequence > known[0]:
                 newest[producer] = (sequence, at)
-            at = text.find(_KEY_START, sequence_at)
-        ends: list[tuple[str, int, int]] = []
-        for _, at in newest.values():
-            record = bisect_right(starts, at) - 1
-            match = _KEY.match(text, at)
-            if match is None or record < 0:
-                return False
-            _, _, start, end = tail_bounds(data, starts[record])
-            if not start <= at < match.end() <= end:
-                return False
-            ends.append((match[1].decode(), int(match[2], 16), self.scanned + end))
-        for producer_name, number, end in ends:
-            self._settle(producer_name, number, end)
+            at = data.find(_KEY_START, sequence_at, stop)
+        found = [self._numbered(window, data, at) for _, at in newest.values()]
+        if any(one is Where.IN_NO_PROPERTIES for one in found):
+            # The text of a key stands elsewhere too, say in a body: then each one is looked at.
+            found = [self._numbered(window, data, match.start()) for match in _KEY.finditer(data)]
+        if any(one is Where.BEFORE_THE_WINDOW for one in found):
+            return False
+        for one in found:
+            if not isinstance(one, Where):
+                self._settle(*one)
         return True
 
-    def _settle_each(self, data: memoryview, starts: list[int]) -> None:
-        for at in starts:
-            _, _, start, end = tail_bounds(data, at)
-            match = _KEY.search(data[start:end])
-            if match is not None:
-                self._settle(match[1].decode(), int(match[2], 16), self.scanned + end)
+    def _numbered(self, window: Window, data: bytes, at: int) -> "tuple[str, int, int] | Where":
+        """(producer, sequence, end of the record) of the key whose text is at this place."""
+        match = _KEY.match(data, at)
+        if match is None:
+            return Where.IN_NO_PROPERTIES
+        start = _record_before(data, at, window.start)
+        if start is None:
+            is_sure = window.starts_whole or self._behind >= _BEHIND_MAX
+            return Where.IN_NO_PROPERTIES if is_sure else Where.BEFORE_THE_WINDOW
+        _, _, properties_start, end = tail_bounds(data, start)
+        if not properties_start <= at < match.end() <= end:
+            return Where.IN_NO_PROPERTIES
+        return match[1].decode(), int(match[2], 16), window.start + end
 
     def _settle(self, producer: str, sequence: int, end: int) -> None:
         known = self._settled.get(producer)
@@ -223,6 +260,7 @@ class Idempotence:
     def cut(self, offset: int) -> None:
         """The log was truncated to `offset`, or this node began to follow another: what was recent may be gone."""
         self._recent.clear()
+        self._cuts += 1
         if self.scanned > offset:
             # Settled records were readable, so a cut never reaches them; a log that was replaced is read afresh.
             self._settled.clear()

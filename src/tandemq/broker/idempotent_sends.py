@@ -1,13 +1,16 @@
 """The broker's side of idempotent sends: keeps the table of producers up with the log, judges a send's claim.
 
 A master that has read its log once needs no further scanning, its own appends are enough; a slave reads along in small
-steps, so that it can judge soon after a promotion.
+steps, so that it can judge soon after a promotion. How far it came is saved, so that the next start goes on from there.
+Nobody waits for any of this until a send makes a claim: before that it takes little of the loop's time, and the disk is
+read in another thread.
 """
 
 import asyncio
+import os
 from pathlib import Path
 
-from tandemq.broker.idempotence import IDEMPOTENT, Claim, Idempotence, Verdict, parse_claim
+from tandemq.broker.idempotence import IDEMPOTENT, Claim, Idempotence, Verdict, Window, parse_claim
 from tandemq.broker.snapshots import SnapshotFile
 from tandemq.codec.codes import ResponseCode
 from tandemq.errors import ReplyError
@@ -15,10 +18,9 @@ from tandemq.model.message import decode_properties
 from tandemq.store.message_store import MessageStore
 
 _STEP_SECONDS = 1.0
-_STEPS_MAX = 64
-"""Windows of one round; with the loop running in between, a gigabyte takes a few seconds."""
-_SAVE_EVERY = 60
-"""Rounds between snapshots."""
+_PACE_SECONDS = 0.02
+"""Between two windows of a megabyte while no send waits: a gigabyte takes half a minute."""
+_SAVE_SECONDS = 60.0
 
 
 class IdempotentSends:
@@ -31,6 +33,8 @@ class IdempotentSends:
         self._is_master = False
         self._task: asyncio.Task[None] | None = None
         self._saved_at = -1
+        self._is_awaited = False
+        """A send had to be put off because the log was not read to its end."""
 
     def start(self) -> None:
         snapshot = self._file.load()
@@ -55,28 +59,40 @@ class IdempotentSends:
         self._is_master = False
 
     async def _follow(self) -> None:
-        rounds = 0
+        saved_at = asyncio.get_running_loop().time()
         while True:
-            await self._catch_up()
-            rounds += 1
-            if rounds % _SAVE_EVERY == 0:
+            pause = await self._step()
+            if (now := asyncio.get_running_loop().time()) - saved_at >= _SAVE_SECONDS:
+                saved_at = now
                 self._save()
-            await asyncio.sleep(_STEP_SECONDS if self.table.is_ready else 0.01)
+            await asyncio.sleep(pause)
 
-    async def _catch_up(self) -> None:
+    async def _step(self) -> float:
+        """One window further; seconds until the next."""
         store, table = self._store, self.table
         if table.scanned > store.dispatched:
             table.cut(store.dispatched)  # the log was cut or replaced beneath us
         if self._is_master and table.is_ready:
             table.settle(store.dispatched)
-            return
-        for _ in range(_STEPS_MAX):
-            if table.catch_up(store.first_offset, store.dispatched, store.segment_size, store.slice):
-                return
-            await asyncio.sleep(0)
+            return _STEP_SECONDS
+        window = table.window(store.first_offset, store.dispatched, store.segment_size)
+        if window is None:
+            return _STEP_SECONDS
+        data = await self._read(window)
+        if len(data) == window.stop - window.start and window.stop <= store.dispatched:  # else it was cut meanwhile
+            table.passed(window, data)
+        return 0.0 if self._is_awaited else _PACE_SECONDS
+
+    async def _read(self, window: Window) -> bytes:
+        fd, position, size = self._store.file_range(window.start, window.stop - window.start)
+        own = os.dup(fd)  # the log may close its own meanwhile
+        try:
+            return await asyncio.to_thread(os.pread, own, size, position)
+        finally:
+            os.close(own)
 
     def _save(self) -> None:
-        if self.table.scanned != self._saved_at and self.table.snapshot()["producers"]:
+        if self.table.scanned != self._saved_at:
             self._saved_at = self.table.scanned
             self._file.mark()
 
@@ -93,6 +109,7 @@ class IdempotentSends:
                 ResponseCode.MESSAGE_ILLEGAL, f"{IDEMPOTENT}={text!r} does not fit a send of {messages} messages"
             )
         if not self.table.is_ready:
+            self._is_awaited = True
             raise ReplyError(
                 ResponseCode.SYSTEM_BUSY,
                 f"the log is read for repeats up to {self.table.scanned} of {self.table.horizon}: try again soon",
