@@ -53,6 +53,7 @@ LOOK_SECONDS = 1.0
 """For every answer before a start; FRESH_SECONDS when nobody is on record, so that a lone broker starts at once."""
 FRESH_SECONDS = 0.4
 LOOK_PAUSE = 0.25
+START_PAUSE = 0.02
 LOOK_AGAIN_SECONDS = 5.0
 """An open master looks around with a registration, not more often than this."""
 PEERS_FILE = "peers.json"
@@ -229,6 +230,7 @@ class Pair:
             except TimeoutError:
                 pass
             if not broker.is_started:
+                await asyncio.sleep(START_PAUSE)  # the order may have come before: waiting for it does not pause then
                 continue
             view = await self._lookout.look(LOOK_SECONDS)
             waited = clock.monotonic() >= give_up_at
