@@ -4,7 +4,9 @@ One Spark session, local[2], logs of messages with 600-byte bodies and six prope
 Everything is warm: files are in the page cache, JIT and Python workers have run before the first round counts.
 """
 
+import atexit
 import contextlib
+import functools
 import json
 import os
 import shutil
@@ -16,7 +18,6 @@ import threading
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
-from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -183,7 +184,7 @@ class Shared:
 
 @contextlib.contextmanager
 def session(run: Run, settings: Mapping[str, str] | None = None) -> Iterator[Any]:
-    work = Path(tempfile.mkdtemp(prefix="tqb-"))
+    work = work_directory()
     builder = session_builder("bench", master="local[2]", work_directory=work).config("spark.ui.enabled", "false")
     builder = builder.config("spark.ui.showConsoleProgress", "false")
     for key, value in (settings or {}).items():
@@ -194,7 +195,14 @@ def session(run: Run, settings: Mapping[str, str] | None = None) -> Iterator[Any
         yield spark
     finally:
         spark.stop()
-        shutil.rmtree(work, ignore_errors=True)
+
+
+@functools.cache
+def work_directory() -> Path:
+    """One for all sessions of this process: they share a JVM, which looks for its sockets where the first had them."""
+    work = Path(tempfile.mkdtemp(prefix="tqb-"))
+    atexit.register(shutil.rmtree, work, ignore_errors=True)
+    return work
 
 
 @contextlib.contextmanager
@@ -274,7 +282,7 @@ def both(query: Query) -> Callable[[Run], dict[str, float]]:
     def measure(run: Run) -> dict[str, float]:
         shared: Shared = run.shared
         kinds = {"rate": shared.orders, "noise": shared.noise}
-        return {name: rate(rows.messages, partial(query, shared.spark, rows)) for name, rows in kinds.items()}
+        return {name: rate(rows.messages, functools.partial(query, shared.spark, rows)) for name, rows in kinds.items()}
 
     return measure
 
