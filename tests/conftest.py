@@ -13,7 +13,7 @@ LONGEST = (
     "test_spark_jobs.py",
     "test_java_clients.py",
 )
-"""Files that take minutes come first: four run at a time, and a long one at the end would run alone."""
+"""Files that take minutes come first: three run at a time, and a long one at the end would run alone."""
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:

@@ -114,7 +114,7 @@ def run_rest(tally: Tally) -> bool:
     can't mend: what needs them gets a second try, and the last lines name it.
     """
     first = Tally()
-    fine = run_pytest(["-m", f"not ({COVERED})", "--durations=25", *FILES_AT_A_TIME, "4"], first)
+    fine = run_pytest(["-m", f"not ({COVERED})", "--durations=25", *FILES_AT_A_TIME, "3"], first)
     tally.passed, tally.failed = tally.passed + first.passed, tally.failed + first.failed
     tally.skipped += first.skipped
     if fine or not first.failed:
