@@ -71,8 +71,8 @@ class ReplicationConfig:
         "haAckPollMicros",
         300,
         "While a single send waits for its copies, the master asks for the ack over and over for this long before it "
-        "sleeps: a sleeping processor of a virtual machine takes tens of µs to wake up. Costs that much of a processor per such send, and "
-        "yields it to whoever wants it. 0 = always sleep.",
+        "sleeps: a sleeping processor of a virtual machine takes tens of µs to wake up. Costs that much of a processor "
+        "per such send, and yields it to whoever wants it. 0 = always sleep.",
         unit="µs",
         minimum=0,
         maximum=10_000,
