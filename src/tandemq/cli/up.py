@@ -124,7 +124,8 @@ async def watch(cluster: LocalCluster, stop: asyncio.Event, console: Console) ->
     known = {node.name for node in cluster.running()}
     while not stop.is_set():
         try:
-            await asyncio.wait_for(stop.wait(), WATCH_SECONDS)
+            async with asyncio.timeout(WATCH_SECONDS):
+                await stop.wait()
         except TimeoutError:
             now = {node.name: node for node in cluster.running()}
             for node in cluster.plan.nodes:

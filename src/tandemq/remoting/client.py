@@ -74,7 +74,8 @@ class RemotingClient:
             connection = await self._connect(address, timeout)
         if not connection.is_writable:
             try:
-                await asyncio.wait_for(connection.wait_writable(), timeout)
+                async with asyncio.timeout(timeout):
+                    await connection.wait_writable()
             except TimeoutError:
                 raise RequestTimeout(f"{address}: does not read what we send, waited {timeout:g} s") from None
         self._sign(command)
@@ -118,14 +119,13 @@ class RemotingClient:
             connecting = asyncio.ensure_future(self._open(address))
             self._connecting[address] = connecting
             connecting.add_done_callback(lambda done: self._connected(address, done))
-        try:
-            return await asyncio.wait_for(asyncio.shield(connecting), timeout)
-        except TimeoutError:
-            raise ConnectFailed(f"{address}: no connection within {timeout:g} s") from None
-        except asyncio.CancelledError:
-            if connecting.cancelled():
-                raise ConnectionLost(f"{address}: the client was closed") from None
-            raise
+        # Not wait_for: until Python 3.12 it swallows a cancellation that comes in the same moment as the outcome.
+        await asyncio.wait([connecting], timeout=timeout)
+        if not connecting.done():
+            raise ConnectFailed(f"{address}: no connection within {timeout:g} s")
+        if connecting.cancelled():
+            raise ConnectionLost(f"{address}: the client was closed")
+        return connecting.result()
 
     def _connected(self, address: str, done: "asyncio.Future[Connection]") -> None:
         self._connecting.pop(address, None)

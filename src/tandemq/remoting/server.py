@@ -154,7 +154,8 @@ class RemotingServer:
             connection.close("the server is stopping")
         if self.connections:
             with contextlib.suppress(TimeoutError):  # a slow reader may still be taking its last answers
-                await asyncio.wait_for(self._all_lost.wait(), grace_seconds)
+                async with asyncio.timeout(grace_seconds):
+                    await self._all_lost.wait()
         for connection in list(self.connections):
             connection.abort("the server is stopping")
         if self.connections:
