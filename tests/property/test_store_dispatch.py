@@ -1,12 +1,13 @@
 """Dispatch's short cuts against the plain rules: what queues and index must hold follows from the decoded message."""
 
+from collections.abc import Iterable
 from pathlib import Path
 from random import Random
 
 import pytest
 
 from tandemq.model.message import TRANSACTION_COMMIT, TRANSACTION_PREPARED, TRANSACTION_ROLLBACK, java_hash
-from tandemq.store import key_hash, key_index
+from tandemq.store import alike, dispatch, key_hash, key_index
 from tandemq.store.config import StoreConfig
 from tandemq.store.dispatch import index_keys, queue_tags_code
 from tandemq.store.key_hash import SIZE_MAX, TopicHasher, absolute
@@ -25,14 +26,15 @@ NAMES = ("UNIQ_KEY", "UNIQ_KEY", "KEYS", "TAGS", "TAGS", "WAIT", "MY_KEYS", "XUN
 DELAYS = tuple(1000 * n for n in (1, 5, 10, 30, 60))
 
 
-def texts(random: Random) -> bytes:
+def texts(random: Random, strange: float) -> bytes:
     """Properties as clients write them, and as no client does."""
-    if random.random() < 0.4:
+    if random.random() > strange:
         form = random.choice((b"0A00000104D218B4AAC2%08X%04X", b"TQ!0123456789abcdef0123%08x%08x"))
         key = form % (random.randrange(4), random.randrange(50))
         parts = [b"UNIQ_KEY\x01" + key, b"WAIT\x01true", b"TAGS\x01" + random.choice((b"a", b"b"))]
         if random.random() < 0.5:
-            parts.insert(random.randrange(4), b"KEYS\x01order-%04d more" % random.randrange(10))
+            keys = random.choice((b"order-%04d", b"order-%04d", b"o-%d", b"order-%04d more")) % random.randrange(10)
+            parts.insert(random.choice((0, 0, 0, 1, 2, 3)), b"KEYS\x01" + keys)
     else:
         values = (b"", b"k", b"key-1", b"key-12 key-13", b" k ", "Schlüssel".encode(), b"3", b"UNIQ_KEY")
         names = random.choices(NAMES, k=random.randrange(5))
@@ -41,20 +43,36 @@ def texts(random: Random) -> bytes:
 
 
 @pytest.mark.parametrize("seed", range(20))
-def test_views_are_what_the_decoded_messages_say(seed: int) -> None:
+@pytest.mark.parametrize("ways", ["one by one", "many at once"])
+def test_views_are_what_the_decoded_messages_say(seed: int, ways: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """Queues and index after dispatch in runs of any length, plain records and all other kinds mixed."""
     random = Random(seed)
+    bursts, strange = (1, 2, 5, 30), 0.6
+    if ways == "many at once":
+        monkeypatch.setattr(dispatch, "MANY_SIZE_MIN", 1)
+        monkeypatch.setattr(dispatch, "MANY_SIZE_MAX", 1 << 13)
+        monkeypatch.setattr(alike, "ROWS_MIN", 1)
+        bursts, strange = (2, 30, 60), random.choice((0.0, 0.02, 0.1))
     config = StoreConfig(commit_log_segment_size=1 << 14, index_slots=random.choice((7, 5000)), index_entries=300)
     clock = ManualClock()
     store = MessageStore.open(ROOT, config, clock=clock, disk=CrashableDisk(), store_host=HOST)
     for _ in range(40):
-        for _ in range(random.choice((1, 2, 5, 30))):
-            kind = random.choice((0, 0, 0, 0, 0, TRANSACTION_COMMIT, TRANSACTION_PREPARED, TRANSACTION_ROLLBACK))
-            born = random.choice((HOST, HOST, HOST, HOST_V6))
+        burst = random.choice(bursts)
+        for _ in range(burst):
+            kind, born, topic = 0, HOST, random.choice(TOPICS[: 2 + 4 * (random.random() < strange)])
+            if random.random() < strange:
+                kind = random.choice((0, TRANSACTION_COMMIT, TRANSACTION_PREPARED, TRANSACTION_ROLLBACK))
+                born = random.choice((HOST, HOST_V6))
             body = random.randbytes(random.choice((0, 1, 100)))
-            store.append(random.choice(TOPICS), random.randrange(2), 0, kind, 1, born, 0, 0, body, texts(random))
-            clock.advance(random.choice((0, 0, 0, 0.001, 3)))
+            store.append(topic, random.randrange(2), 0, kind, 1, born, 0, 0, body, texts(random, strange))
+            if (random.random() < 0.3 and ways == "one by one") or random.random() < 0.01:
+                clock.advance(random.choice((0.001, 3)))
+        before = store.dispatched
         store.dispatch()
+        if random.random() < 0.2:  # once more, as after a crash: what is there is recognised
+            dispatcher = store._dispatcher
+            dispatcher.index_from, dispatcher.position = store.dispatched, before
+            store.dispatch()
     expected_queues: dict[tuple[str, int], list[tuple[int, int, int]]] = {}
     expected_keys = []
     for message in store.walk():
@@ -68,25 +86,26 @@ def test_views_are_what_the_decoded_messages_say(seed: int) -> None:
     queues = {key: [queue.entry(i) for i in range(queue.count)] for key, queue in store._queues.items() if queue.count}
     assert queues == expected_queues
     assert store._views.index is not None
-    compare_index([store._views.index.file(name) for name in store._views.index.names], expected_keys)
+    compare_index(map(store._views.index.file, store._views.index.names), expected_keys)
     store.abandon()
 
 
-def compare_index(files: list[IndexFile], expected: list[tuple[int, int, int]]) -> None:
+def compare_index(files: Iterable[IndexFile], expected: list[tuple[int, int, int]]) -> None:
     """Entries, chains, slots and header as putting the keys one by one makes them."""
-    done = 0
+    done = ended_at = 0
     for file in files:
         here = expected[done : done + file.entries_max - 1]
         done += len(here)
         newest: dict[int, int] = {}
         for number, (value, physical_offset, stored_at) in enumerate(here, 1):
             place = value % file.slots
-            seconds = (stored_at - here[0][2]) // 1000
+            seconds = (stored_at - (ended_at if number == 1 and ended_at else here[0][2])) // 1000
             assert file.entry(number) == (value, physical_offset, seconds, newest.get(place, 0))
             newest[place] = number
         assert {place: file.slot(place) for place in range(file.slots) if file.slot(place)} == newest
         assert file.count == len(here) + 1
         assert file.slot_count == len(newest)
+        ended_at = here[-1][2]
         header = (here[0][2], here[-1][2], here[0][1], here[-1][1], len(newest), len(here) + 1)
         assert HEADER.unpack_from(file.view) == header
     assert done == len(expected)
@@ -115,6 +134,12 @@ def test_a_key_is_hashed_as_java_does(monkeypatch: pytest.MonkeyPatch) -> None:
     assert cleared == 3
 
 
+def put_all(file: IndexFile, hashes: list[int], offsets: list[int], times: list[int]) -> None:
+    done = 0
+    while done < len(hashes):
+        done = file.put_some(hashes, offsets, times, done)
+
+
 @pytest.mark.parametrize("step", range(7))
 def test_a_run_cut_short_by_a_kill_is_taken_back(step: int) -> None:
     """The kill came after 0..6 of a run's six slots were written, the header not yet: `cut` leaves what was before."""
@@ -123,10 +148,10 @@ def test_a_run_cut_short_by_a_kill_is_taken_back(step: int) -> None:
     disk.make_directory(ROOT)
     segment = disk.create_segment(ROOT / "index", IndexFile.size(slots, entries))
     file = IndexFile(ROOT / "index", segment, slots, entries)
-    file.put_some([3, 4, 5, 53], [100, 200, 300, 400], [1000] * 4, 0)
+    put_all(file, [3, 4, 5, 53], [100, 200, 300, 400], [1000] * 4)
     before = bytes(segment.view)
     hashes = [3, 9, 10, 4, 11, 5]
-    file.put_some(hashes, [500, 600, 700, 800, 900, 1000], [2000] * 6, 0)
+    put_all(file, hashes, [500, 600, 700, 800, 900, 1000], [2000] * 6)
     segment.view[: HEADER.size] = before[: HEADER.size]
     for value in hashes[step:]:
         at = HEADER.size + 4 * value
@@ -146,7 +171,5 @@ def test_a_run_is_longer_than_any_format() -> None:
         ROOT / "index", disk.create_segment(ROOT / "index", IndexFile.size(slots, entries)), slots, entries
     )
     numbers = list(range(1, entries))
-    done = 0
-    while done < len(numbers):
-        done = file.put_some(numbers, numbers, numbers, done)
+    put_all(file, numbers, numbers, numbers)
     compare_index([file], [(n, n, n) for n in numbers])

@@ -20,7 +20,13 @@ from typing import NamedTuple, TypeAlias
 
 from tandemq.codec.crc import crc32
 from tandemq.errors import CorruptRecord
-from tandemq.model.message import BORN_HOST_V6, STORE_HOST_V6, StoredMessage, decode_properties
+from tandemq.model.message import (
+    BORN_HOST_V6,
+    STORE_HOST_V6,
+    TRANSACTION_PREPARED,
+    StoredMessage,
+    decode_properties,
+)
 
 Buffer: TypeAlias = bytes | bytearray | memoryview
 
@@ -55,6 +61,8 @@ HEAD = struct.Struct(">IIIiiqqi")
 PLAIN_HEAD = struct.Struct(">II4xi4xqqi16xq20xI")
 """size, magic, queue id, queue offset, physical offset, sysFlag, store time, body length, if both hosts are IPv4:
 everything before the body, as far as views are derived from it."""
+NOT_PLAIN = BORN_HOST_V6 | STORE_HOST_V6 | TRANSACTION_PREPARED
+"""sysFlags of v1 records that are laid out or treated differently; TRANSACTION_ROLLBACK has the bit of PREPARED."""
 SIZE_MAGIC = struct.Struct(">II")
 _LONG = struct.Struct(">q")
 _INT = struct.Struct(">I")

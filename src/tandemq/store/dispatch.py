@@ -4,15 +4,16 @@ Reads records in log order up to a limit, adds each to its queue and its keys to
 yet (a slave received half of it, or the limit cuts it) waits. Records already in a queue are recognised by their
 queue offset, so dispatching a part of the log again changes nothing.
 
-The loop is written flat, on raw bytes: it runs for every message. Messages of one producer differ in little but their
-unique key: what follows from the text around it (topic, tags) is looked up at once. Whatever is not such a plain record
-goes the general way, `_other_record`, with the same outcome.
+Three ways, with the same outcome. Where much log waits, plain records are taken many at a time (alike.py). The loop for
+all others is written flat, on raw bytes: messages of one producer differ in little but their unique key, and what
+follows from the text around it (topic, tags) is looked up at once. Whatever is not such a plain record goes the general
+way, `_other_record`.
 """
 
 from collections.abc import Callable, Mapping
 from operator import attrgetter
 from struct import Struct
-from typing import TypeAlias
+from typing import Any, TypeAlias
 
 from tandemq.codec.envelope import delay_level, delivery_time
 from tandemq.codec.record import (
@@ -21,6 +22,7 @@ from tandemq.codec.record import (
     MAGIC_BLANK,
     MAGIC_V1,
     MAGIC_V2,
+    NOT_PLAIN,
     PLAIN_HEAD,
     SIZE_MAGIC,
     WHOLE_HEADS,
@@ -28,9 +30,7 @@ from tandemq.codec.record import (
 )
 from tandemq.errors import DiskFull
 from tandemq.model.message import (
-    BORN_HOST_V6,
     KEYS,
-    STORE_HOST_V6,
     TAGS,
     TRANSACTION_MASK,
     TRANSACTION_PREPARED,
@@ -46,7 +46,7 @@ from tandemq.store.config import ENTRY_SIZE
 from tandemq.store.consume_queue import ENTRY, ConsumeQueue
 from tandemq.store.key_hash import ENDINGS, HEADS, MASK, POWERS, SIGN, SIZE_MAX
 from tandemq.store.key_index import KeyIndex
-from tandemq.store.queues import QueueTable, Route, Template
+from tandemq.store.queues import KeyPlaces, QueueTable, Route, Template
 
 _INT = Struct(">I")
 _SHORT = Struct(">H")
@@ -61,14 +61,13 @@ _head_of, _HEAD_SIZE = PLAIN_HEAD.unpack_from, PLAIN_HEAD.size
 _pack_entry = ENTRY.pack
 _key_head, _key_ending = HEADS.get, ENDINGS.get
 _key_of = attrgetter("key")
-_NOT_PLAIN = BORN_HOST_V6 | STORE_HOST_V6 | TRANSACTION_PREPARED
-"""Flags of records that are laid out or treated differently; TRANSACTION_ROLLBACK has the bit of PREPARED."""
 TAGS_REMEMBERED_MAX = 65536
 TEMPLATES_MAX = 16384
 TEMPLATE_SIZE_MAX = 1024
 """Longer texts are not remembered: bounds the memory of all templates to 16 MiB."""
-
-
+MANY_SIZE_MIN = 32 << 10
+"""Less log than this is dispatched record by record."""
+MANY_SIZE_MAX = 1 << 20
 KeyBatch: TypeAlias = tuple[list[int], list[int], list[int]]
 """Keys on their way to the index, in log order: hashes, physical offsets and store times of their messages."""
 
@@ -84,6 +83,8 @@ class Dispatcher:
         self._index = index
         self._delays_ms = delays_ms
         self._tags: dict[bytes, int] = {}
+        self._alone_left, self._alone_size = 0, MANY_SIZE_MIN
+        """Where records did not go together so much log is taken one by one, and more each time in a row."""
         self._touched: set[ConsumeQueue] = set()
         """Queues that got messages; a run that a full disk ended leaves them to the next one to tell."""
         self.position = position
@@ -117,14 +118,63 @@ class Dispatcher:
             stop, enough = limit - base, stop_at - base
             if stop > segment_size:
                 stop, enough = segment_size, min(enough, segment_size)
-            self.position = base + self._segment(chain.segment(base).view, base, before - base, stop, enough)
+            self.position = base + self._part(chain.segment(base).view, base, before - base, stop, enough)
             if self.position == before:
                 break
         touched = set(map(_key_of, self._touched))
         self._touched.clear()
         return touched
 
-    def _segment(self, view: memoryview, base: int, at: int, stop: int, enough: int) -> int:
+    def _part(self, view: memoryview, base: int, at: int, stop: int, enough: int) -> int:
+        """Dispatches within one segment from `at`, many at a time where that pays; where it stopped."""
+        if enough - at < MANY_SIZE_MIN:
+            return self._one_by_one(view, base, at, stop, enough)
+        if self._alone_left <= 0:
+            reached = self._many(view, base, at, stop, min(enough, at + MANY_SIZE_MAX))
+            if reached - at >= MANY_SIZE_MIN:
+                self._alone_size = MANY_SIZE_MIN
+                return reached
+            at = reached
+            self._alone_left = self._alone_size
+            self._alone_size = min(2 * self._alone_size, MANY_SIZE_MAX)
+        reached = self._one_by_one(view, base, at, stop, min(enough, at + self._alone_left))
+        self._alone_left -= reached - at
+        return reached
+
+    def _many(self, view: memoryview, base: int, at: int, stop: int, enough: int) -> int:
+        """Dispatches the plain records before the first other one; where that is."""
+        from tandemq.store.alike import plain_run  # numpy takes a tenth of a second to load: not before it is used
+
+        run = plain_run(view, base, at, stop, enough, self._text_kind)
+        if run is None:
+            return at
+        for queue, count, entries in run.queues:
+            queue.tail += entries
+            queue.count += count
+            queue.next_offset = max(queue.next_offset, queue.count)
+            self._touched.add(queue)
+            self.pending_size += len(entries)
+        self.last_timestamp = run.last_timestamp
+        if self._index is not None:
+            new = run.offsets >= self.index_from
+            if new.any():
+                self._put_keys(self._index.put_arrays, (run.hashes[new], run.offsets[new], run.times[new]))
+        return run.stop
+
+    def _text_kind(self, text: bytes) -> tuple[Template, KeyPlaces] | None:
+        """What a record's text says and where in it its unique key and the user's keys lie; None if it is unusual."""
+        before, _, behind = text.partition(_UNIQUE_KEY)
+        unique, _, behind = behind.partition(_END)
+        template, keys, layout = self._template(len(unique), before, behind)
+        if template is None or len(keys) > SIZE_MAX:
+            return None
+        unique_at = min(len(before) + len(_UNIQUE_KEY), len(text))
+        keys_at = 0
+        if layout != _NO_KEYS:
+            keys_at = text.index(_KEYS, 0 if layout == _KEYS_FIRST else unique_at + len(unique)) + len(_KEYS)
+        return template, ((unique_at, unique_at + len(unique)), (keys_at, keys_at + len(keys)))
+
+    def _one_by_one(self, view: memoryview, base: int, at: int, stop: int, enough: int) -> int:
         """Dispatches within one segment from `at`; where it stopped: the segment's end after its blank."""
         template_of, touched = self._queues.templates.get, self._touched
         index_from = self.index_from if self._index is not None else 1 << 63
@@ -139,7 +189,7 @@ class Dispatcher:
             size, magic, queue_id, queue_offset, physical_offset, sys_flag, stored_at, body_size = _head_of(view, at)
             end = at + size
             tail = at + _HEAD_SIZE + body_size
-            if magic == MAGIC_V1 and not sys_flag & _NOT_PLAIN and tail + 4 <= end <= stop:
+            if magic == MAGIC_V1 and not sys_flag & NOT_PLAIN and tail + 4 <= end <= stop:
                 before, _, behind = view[tail:end].tobytes().partition(_UNIQUE_KEY)
                 unique, _, behind = behind.partition(_END)
                 if layout == _NO_KEYS:
@@ -202,8 +252,8 @@ class Dispatcher:
         self.pending_size += added * ENTRY_SIZE
         if timestamp:
             self.last_timestamp = timestamp
-        if hashes:
-            self._put_keys(keys)
+        if hashes and self._index is not None:
+            self._put_keys(self._index.put, keys)
         return at
 
     def _other_record(self, view: memoryview, base: int, at: int, stop: int, index_from: int, keys: KeyBatch) -> int:
@@ -293,15 +343,15 @@ class Dispatcher:
         tags = self._tags_code(property_value(text[topic_stop + 2 :], _TAGS))
         if len(self._queues.templates) >= TEMPLATES_MAX:
             self._queues.templates.clear()
-        template = (route.queues.get, tags, route.hasher.start(unique_size), route.hasher)
+        template = Template(route.queues.get, tags, route.hasher.start(unique_size), route.hasher)
         self._queues.templates[unique_size, *parts] = template
         return template
 
-    def _put_keys(self, keys: KeyBatch) -> None:
+    def _put_keys(self, put: Callable[[Any, Any, Any], None], keys: tuple[Any, Any, Any]) -> None:
         index = self._index
         assert index is not None
         try:
-            index.put(*keys)
+            put(*keys)
         except DiskFull:
             # The records are dispatched again when there is room; those already in need not be, but the last of them
             # may lack some of its keys.

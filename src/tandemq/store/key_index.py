@@ -22,6 +22,7 @@ from operator import itemgetter
 from pathlib import Path
 from struct import Struct, iter_unpack
 from sys import byteorder
+from typing import Any
 
 from tandemq.errors import CorruptLog
 from tandemq.store.disk import Disk, Segment
@@ -80,20 +81,43 @@ class IndexFile:
     def put_some(self, hashes: list[int], offsets: list[int], times: list[int], start: int) -> int:
         """Adds key hashes with their messages' physical offsets and store times, from `start` on; how far it came:
         until all are in, the file is full, or the longest run is done."""
-        count = self.count
-        stop = min(len(hashes), start + self.entries_max - count)
-        need = self._entries_at + 20 * (count + stop - start)
-        if need > self._reserved:
-            self._reserved = self.segment.reserve(need)
-        if count <= 1:
-            self.begin_physical, self.begin_timestamp = offsets[start], times[start]
+        if self.count <= 1:
+            self.put_first(hashes[start], offsets[start], times[start])
+            return start + 1
+        stop = self.make_room(start, len(hashes))
         if stop - start >= RUN_MIN:
-            stop = min(stop, start + RUN_MAX - count % RUN_MAX)
+            stop = min(stop, start + RUN_MAX - self.count % RUN_MAX)
         if stop - start < RUN_MIN or not self._put_run(hashes[start:stop], offsets[start:stop], times[start:stop]):
             self._put_each(hashes, offsets, times, start, stop)
-        self.end_physical, self.end_timestamp = offsets[stop - 1], times[stop - 1]
-        self.write_header()
+        self.end_put(offsets[stop - 1], times[stop - 1])
         return stop
+
+    def make_room(self, start: int, stop: int) -> int:
+        """Room for keys [start, stop); up to where they fit in."""
+        stop = min(stop, start + self.entries_max - self.count)
+        need = self.entry_at(self.count + stop - start)
+        if need > self._reserved:
+            self._reserved = self.segment.reserve(need)
+        return stop
+
+    def put_first(self, key_hash: int, physical_offset: int, stored_at: int) -> None:
+        """The first entry; as upstream it counts its seconds from where the file before ended."""
+        self.make_room(0, 1)
+        seconds = self._seconds(stored_at) if self.begin_timestamp > 0 else 0
+        ENTRY.pack_into(self.view, self.entry_at(1), key_hash, physical_offset, seconds, 0)
+        _SLOT.pack_into(self.view, HEADER.size + 4 * (key_hash % self.slots), 1)
+        self.slot_count, self.count = 1, 2
+        self.begin_physical, self.begin_timestamp = physical_offset, stored_at
+        self.end_put(physical_offset, stored_at)
+
+    def end_put(self, physical_offset: int, stored_at: int) -> None:
+        """Entries and slots are written, up to a key of this message: the header counts them."""
+        self.end_physical, self.end_timestamp = physical_offset, stored_at
+        self.write_header()
+
+    def entry_at(self, number: int) -> int:
+        """Where an entry lies in the file."""
+        return self._entries_at + ENTRY.size * number
 
     def _put_run(self, hashes: list[int], offsets: list[int], times: list[int]) -> bool:
         """Entries, then slots, each all at once. False, and nothing done, if two entries share a slot."""
@@ -177,8 +201,9 @@ class IndexFile:
         number: int = _SLOT.unpack_from(self.view, HEADER.size + 4 * (key_hash % self.slots))[0]
         while 0 < number < self.count:
             found, physical_offset, seconds, previous = self.entry(number)
-            # Seconds are rounded down: the message may be almost a second later than this.
-            stored_at = self.begin_timestamp + seconds * 1000
+            # Seconds are rounded down: the message may be almost a second later than this. Those of the first entry
+            # count from elsewhere, but it is the beginning.
+            stored_at = self.begin_timestamp + (seconds * 1000 if number > 1 else 0)
             if stored_at + 999 < begin_ms:
                 return
             if found == key_hash and stored_at <= end_ms:
@@ -327,13 +352,27 @@ class KeyIndex:
             return
         done = 0
         while done < len(hashes):
-            file = self._newest or self.newest
-            if file is None or file.count >= file.entries_max:
-                file = self._add()
-            if file is not self._marked:
-                self.dirty.add(file.path)
-                self._marked = file
-            done = file.put_some(hashes, offsets, times, done)
+            done = self._with_room().put_some(hashes, offsets, times, done)
+
+    def put_arrays(self, hashes: Any, offsets: Any, times: Any) -> None:
+        """`put` for numpy arrays."""
+        from tandemq.store.index_arrays import (
+            put_some,  # numpy takes a tenth of a second to load: not before it is used
+        )
+
+        done = 0
+        while done < len(hashes):
+            done = put_some(self._with_room(), hashes, offsets, times, done)
+
+    def _with_room(self) -> IndexFile:
+        """The file that takes the next key, about to change."""
+        file = self._newest or self.newest
+        if file is None or file.count >= file.entries_max:
+            file = self._add()
+        if file is not self._marked:
+            self.dirty.add(file.path)
+            self._marked = file
+        return file
 
     def _add(self) -> IndexFile:
         before = self.newest

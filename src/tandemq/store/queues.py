@@ -3,7 +3,7 @@
 import contextlib
 from collections.abc import Callable, Iterable
 from pathlib import Path
-from typing import TypeAlias
+from typing import NamedTuple, TypeAlias
 
 from tandemq.store.config import ENTRY_SIZE
 from tandemq.store.consume_queue import ConsumeQueue
@@ -11,10 +11,23 @@ from tandemq.store.disk import Disk
 from tandemq.store.key_hash import TopicHasher
 from tandemq.store.layout import CONSUME_QUEUE, queue_directory
 
-Template: TypeAlias = tuple[Callable[[int], ConsumeQueue | None], int, int, TopicHasher]
-"""A topic's queue by its id, the tags code, where hashes of unique keys start, the hasher that knows all keys."""
 NAME_BYTES_MAX = 255
 """What a file system takes as one name."""
+
+
+KeyPlaces: TypeAlias = tuple[tuple[int, int], tuple[int, int]]
+"""Where in a record's text its unique key and the user's keys lie: [start, stop) each, empty if it has none."""
+
+
+class Template(NamedTuple):
+    """What the text of a record says, whatever its keys are."""
+
+    queue_of: Callable[[int], ConsumeQueue | None]
+    """A queue of its topic by id; None if nothing was dispatched to it yet."""
+    tags: int
+    hash_start: int
+    """Where hashes of unique keys start."""
+    hasher: TopicHasher
 
 
 class Route:

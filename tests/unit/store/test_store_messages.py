@@ -595,3 +595,21 @@ def test_opening_is_quick_and_reading_a_wrong_place_is_an_error() -> None:
         put(store) and store.read(3)
     with pytest.raises(OffsetOutOfRange):
         store.read(10_000)
+
+
+def test_the_first_message_of_an_index_file_is_found_by_its_time() -> None:
+    """As upstream, its entry counts seconds from the end of the file before; a query must not be misled by that."""
+    clock = ManualClock()
+    store = opened(config=replace(CONFIG, index_entries=3), clock=clock)
+    for number in range(3):
+        put(store, properties=b"KEYS\x01k%d" % number)
+        store.dispatch()
+        clock.advance(60)
+    index = store._views.index
+    assert index is not None
+    newest = index.newest
+    assert newest is not None
+    assert (newest.count, newest.entry(1)[2]) == (2, 60)
+    stored_at = newest.begin_timestamp
+    assert len(store.query("t", "k2", 8, stored_at - 1, stored_at + 1)) == 1
+    assert not store.query("t", "k2", 8, stored_at + 2000, stored_at + 90_000)
