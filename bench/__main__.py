@@ -4,14 +4,15 @@ NAME is a benchmark (`broker.async`), a module (`broker`) or `all`.
 """
 
 import argparse
+import contextlib
 import importlib
 import pkgutil
 import sys
 
 import bench
-from bench import frame, report
+from bench import frame, memory, report
 
-NOT_BENCHMARKS = {"__main__", "frame", "load", "peers", "report"}
+NOT_BENCHMARKS = {"__main__", "frame", "load", "memory", "peers", "report"}
 
 
 def discover() -> tuple[dict[str, frame.Benchmark], dict[str, str]]:
@@ -56,6 +57,9 @@ def main() -> int:
     parser.add_argument("names", nargs="*", help="benchmarks, modules, `all`; or `report` alone")
     parser.add_argument("--rounds", type=int, help="instead of the benchmark's own number")
     parser.add_argument("--scale", type=float, default=1.0, help="fraction of the work; below 1 nothing is kept")
+    parser.add_argument(
+        "--fresh-memory", action="store_true", help="do not fill free memory first (memory.py says why)"
+    )
     a = parser.parse_args()
     if a.names == ["report"]:
         print(f"wrote {report.render()}")
@@ -64,20 +68,23 @@ def main() -> int:
     if not a.names:
         show(found, unusable)
         return 0
-    failed = []
-    for name in choose(found, a.names):
-        print(f"{name}: {found[name].what}", flush=True)
-        try:
-            result = frame.run(name, found[name], rounds=a.rounds, scale=a.scale)
-        except Exception as error:  # one that breaks must not take the others with it
-            print(f"  could not run: {type(error).__name__}: {error}", flush=True)
-            failed.append(name)
-            continue
-        print(report.table(result))
-        print(f"  kept in {frame.save(result)}\n", flush=True)
+    with contextlib.nullcontext() if a.fresh_memory or a.scale < 1 else memory.used():
+        failed = [name for name in choose(found, a.names) if not run(name, found[name], a.rounds, a.scale)]
     if failed:
         print(f"could not run: {', '.join(failed)}")
     return 1 if failed else 0
+
+
+def run(name: str, benchmark: frame.Benchmark, rounds: int | None, scale: float) -> bool:
+    print(f"{name}: {benchmark.what}", flush=True)
+    try:
+        result = frame.run(name, benchmark, rounds=rounds, scale=scale)
+    except Exception as error:  # one that breaks must not take the others with it
+        print(f"  could not run: {type(error).__name__}: {error}", flush=True)
+        return False
+    print(report.table(result))
+    print(f"  kept in {frame.save(result)}\n", flush=True)
+    return True
 
 
 if __name__ == "__main__":

@@ -31,7 +31,7 @@ from bench.spark import (
     write_store,
 )
 from tandemq.client.bulk import BatchSender
-from tandemq.codec.record import encode_batch
+from tandemq.codec.batch import encode_batch
 from tandemq.spark.broker_access import Cluster
 from tandemq.spark.columns import DEFAULT_COLUMNS
 from tandemq.spark.jobs.archive import ArchivePlan, archive

@@ -40,7 +40,8 @@ from tandemq.client import (
 )
 from tandemq.client.bulk import Ack, BatchSender, QueueReader
 from tandemq.clock import SystemClock
-from tandemq.codec.record import encode_batch, parse_record, walk
+from tandemq.codec.batch import encode_batch
+from tandemq.codec.record import parse_record, walk
 from tandemq.errors import ClientError, InvalidMessage, NoRoute, RequestTimeout, SendFailed
 from tandemq.model.topic import SubscriptionGroupConfig, TopicConfig
 

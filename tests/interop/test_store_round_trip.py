@@ -14,6 +14,7 @@ from tests.peers.programs import JAVA_VERSIONS, java
 from tests.peers.servers import rocketmq
 from tests.peers.tools import Missing
 
+from tandemq.codec.batch import Batch
 from tandemq.codec.bodies import topic_table_json
 from tandemq.codec.compression import compress, decompress
 from tandemq.codec.envelope import (
@@ -89,7 +90,7 @@ class Writer:
             self.count += 1
             text = encode_properties({"KEYS": f"k{self.count}", "UNIQ_KEY": f"7F000001{self.count:024X}", "TAGS": "b"})
             elements.append((0, self.random.randbytes(100), text))
-        done = self.store.append_batch("batch", 0, 0, 1_700_000_000_000, HOST, 0, elements)
+        done = self.store.append_batch("batch", 0, 0, 1_700_000_000_000, HOST, 0, Batch(elements))
         for number, (at, (_, body, text)) in enumerate(zip(done.physical_offsets, elements, strict=True)):
             key = text.split(b"\x02")[0].split(b"\x01")[1].decode()
             line = f"0 {done.queue_offset + number} {key} {len(body)} {zlib.crc32(body)} {at}"

@@ -5,6 +5,7 @@ TANDEMQ_FUZZ=5000 runs that many examples of each instead of the usual few.
 
 import contextlib
 import os
+import re
 from pathlib import Path
 
 import pytest
@@ -12,9 +13,10 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from tandemq.codec import envelope
+from tandemq.codec.batch import Batch, Shared, encode_batch, parse_batch, split_batch
 from tandemq.codec.compression import decompress
-from tandemq.codec.record import check_record, encode_batch, encode_record, parse_record, split_batch, walk
-from tandemq.errors import CorruptLog, TandemError
+from tandemq.codec.record import MAGIC_V1, check_record, encode_record, parse_record, walk
+from tandemq.errors import CorruptLog, CorruptRecord, TandemError
 from tandemq.model.message import decode_properties
 from tandemq.store.checkpoint import CheckpointFile
 from tandemq.store.config import StoreConfig
@@ -30,6 +32,7 @@ RECORD = encode_record(
     topic="topic", queue_id=1, queue_offset=2, physical_offset=0, born_timestamp=4, born_host=HOST,
     store_timestamp=5, store_host=HOST, body=b"body" * 9, properties=b"KEYS\x01a b\x02TAGS\x01t\x02",
 )  # fmt: skip
+LARGE_BATCH = encode_batch([(number, b"b" * (number % 3), b"A\x01b") for number in range(40)])
 BATCH = encode_batch([(0, b"one", b"A\x01b\x02"), (1, b"two", b"")])
 MANY = settings(
     max_examples=int(os.environ.get("TANDEMQ_FUZZ", 400)), deadline=None, suppress_health_check=[HealthCheck.too_slow]
@@ -87,6 +90,23 @@ def test_walking(data: bytes) -> None:
 def test_batches(data: bytes) -> None:
     with contextlib.suppress(TandemError):
         assert sum(len(body) for _, body, _ in split_batch(data)) <= len(data)
+
+
+SHARED = Shared(b"\x01T", MAGIC_V1, 0, 0, 1, HOST, 2, HOST, 0)
+
+
+@MANY
+@given(mutated(LARGE_BATCH))
+def test_large_batches(data: bytes) -> None:
+    """Many elements at once: what one by one gives, the error too."""
+    try:
+        expected = Batch(split_batch(data)).records(SHARED, 0, 0)
+    except CorruptRecord as error:
+        with pytest.raises(CorruptRecord, match=re.escape(str(error))):
+            parse_batch(data)
+    else:
+        offsets, parts = parse_batch(data).records(SHARED, 0, 0)
+        assert (offsets, b"".join(parts)) == (expected[0], b"".join(expected[1]))
 
 
 @MANY

@@ -13,6 +13,7 @@ from random import Random
 
 import pytest
 
+from tandemq.codec.batch import Batch
 from tandemq.codec.record import parse_record
 from tandemq.errors import DiskFull, StoreError
 from tandemq.store.config import StoreConfig
@@ -87,7 +88,7 @@ class Machine:
     def batch(self) -> None:
         topic, count = TOPICS[0], self.random.randrange(1, 6)
         elements = [(i, self.random.randbytes(40), b"") for i in range(count)]
-        done = self.store.append_batch(topic, 1, 0, 5, HOST, 0, elements)
+        done = self.store.append_batch(topic, 1, 0, 5, HOST, 0, Batch(elements))
         for number, (start, stop) in enumerate(pairwise([*done.physical_offsets, done.end])):
             one = Appended(start, stop - start, done.queue_offset + number, done.store_timestamp)
             self.note(one, topic, 1, "")

@@ -111,7 +111,7 @@ def test_rows_out_of_order_are_refused(cluster: Any) -> None:
     options = sink(cluster, delivery="exactly_once", retries="0")
     sender = Sender(options)
     queue = sender.queues("t")[0]
-    from tandemq.codec.record import encode_batch
+    from tandemq.codec.batch import encode_batch
 
     claim = f"__TQ_IDEMPOTENT\x01{producer_id('s', 0, 't', 'broker-a', 0)}:7:1\x02"
     sender.send(Outgoing(queue, encode_batch([(0, b"x", b"")]), 1, 0, claim))

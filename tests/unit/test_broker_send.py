@@ -9,9 +9,9 @@ import pytest
 from tandemq.broker.handlers.send import SendHandlers
 from tandemq.broker.locks import QueueLocks
 from tandemq.broker.writer import WriteRefused
+from tandemq.codec.batch import encode_batch
 from tandemq.codec.command import ONEWAY_FLAG, Command
 from tandemq.codec.compression import compress
-from tandemq.codec.record import encode_batch
 from tandemq.codec.send_header import SendHeader
 from tandemq.errors import ConfigError, ReplyError
 from tandemq.model.message import COMPRESSED, StoredMessage, decode_properties

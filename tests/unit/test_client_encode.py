@@ -8,10 +8,10 @@ from tandemq.client.ids import UniqueKeys, client_id
 from tandemq.client.send_frame import SendTemplate
 from tandemq.client.subscription import SQL92, TAG, subscription
 from tandemq.codec.acl import sign
+from tandemq.codec.batch import split_batch
 from tandemq.codec.codes import RequestCode
 from tandemq.codec.command import Command, encode_request
 from tandemq.codec.compression import decompress
-from tandemq.codec.record import split_batch
 from tandemq.errors import ClientError, ConfigError, InvalidMessage
 from tandemq.model.message import ACK_COPIES, COMPRESSED, Message, decode_properties
 from tandemq.model.topic import QueueRef

@@ -5,8 +5,8 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
+from tandemq.codec.batch import split_batch
 from tandemq.codec.compression import decompress
-from tandemq.codec.record import split_batch
 from tandemq.errors import ConfigError
 from tandemq.model.message import decode_properties
 from tandemq.spark.encoder import Encoder, checked_columns, cuts, elements, keyed

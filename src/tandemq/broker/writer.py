@@ -15,13 +15,13 @@ All of it runs on the loop that owns the store.
 
 import asyncio
 import logging
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from typing import NamedTuple
 
 from tandemq.clock import Clock
+from tandemq.codec.batch import Batch
 from tandemq.codec.codes import ResponseCode
 from tandemq.codec.envelope import delay_level, to_schedule
-from tandemq.codec.record import BatchElement
 from tandemq.errors import ReplyError, StoreError
 from tandemq.model.message import ACK_COPIES, TRANSACTION_COMMIT, TRANSACTION_MASK, WAIT, encode_properties
 from tandemq.model.topic import TopicConfig
@@ -170,13 +170,13 @@ class MessageWriter:
         born_timestamp: int,
         born_host: bytes,
         reconsume_times: int,
-        elements: Sequence[BatchElement],
+        batch: Batch,
     ) -> AppendedBatch:
         """Several messages into one queue, contiguous; as `append`."""
         if self.refusal is not None:
             raise self.refusal
         appended = self._store.append_batch(
-            topic, queue_id, sys_flag, born_timestamp, born_host, reconsume_times, elements
+            topic, queue_id, sys_flag, born_timestamp, born_host, reconsume_times, batch
         )
         self.schedule_dispatch()
         return appended

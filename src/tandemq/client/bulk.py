@@ -196,7 +196,7 @@ STORED_CODES = frozenset(
 
 
 class BatchSender:
-    """Sends batches (see `codec.record.encode_batch`) to one master, `depth` of them unanswered at most."""
+    """Sends batches (see `codec.batch.encode_batch`) to one master, `depth` of them unanswered at most."""
 
     def __init__(
         self,

@@ -9,8 +9,9 @@ from dataclasses import dataclass
 from functools import lru_cache
 
 from tandemq.client.config import ClientConfig, Compression
+from tandemq.codec.batch import ELEMENT_FIXED, encode_batch
 from tandemq.codec.compression import compress
-from tandemq.codec.record import BATCH_ELEMENT_FIXED, PROPERTIES_MAX, encode_batch
+from tandemq.codec.record import PROPERTIES_MAX
 from tandemq.errors import InvalidMessage
 from tandemq.model import message as names
 from tandemq.model.message import Message
@@ -128,7 +129,7 @@ def split_batch_list(
     size = 0
     for message, key in zip(messages, keys, strict=True):
         properties = properties_text(message, key).encode()
-        own = BATCH_ELEMENT_FIXED + len(message.body) + len(properties)
+        own = ELEMENT_FIXED + len(message.body) + len(properties)
         if part and size + own > config.batch_size_max:
             yield _batch(topic, part)
             part, size = [], 0

@@ -8,14 +8,13 @@ All integers are big-endian.
 
 A host is ip (4 or 16 bytes) + port (4); sysFlag bits 0x10 and 0x20 say which hosts are IPv6. v2 is written when the
 topic is longer than 127 bytes. The rest of a segment that can't take the next record is one *blank*: size, magic,
-anything. A batch on the wire is a run of elements: totalSize 4 | magic 4 | bodyCRC 4 | flag 4 | bodyLen 4 + body |
-propertiesLen 2 + properties; magic and CRC are not checked (upstream clients write 0).
+anything.
 
 Pure functions over bytes-like objects; every length is checked against the limit before it is used.
 """
 
 import struct
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from typing import NamedTuple, TypeAlias
 
 from tandemq.codec.crc import crc32
@@ -271,52 +270,3 @@ def encode_record(
         prepared_transaction_offset, len(body),
     )  # fmt: skip
     return b"".join((fixed, body, topic_size, name, _SHORT.pack(len(properties)), properties))
-
-
-_BATCH_HEAD = struct.Struct(">IIIiI")
-BATCH_ELEMENT_FIXED = _BATCH_HEAD.size + 2
-
-
-BatchElement: TypeAlias = tuple[int, Buffer, Buffer]
-"""(flag, body, properties)"""
-
-
-def split_batch(body: Buffer) -> list[BatchElement]:
-    """The elements of a batch, as slices of the input."""
-    view = memoryview(body)
-    elements: list[BatchElement] = []
-    position, end = 0, len(view)
-    while position < end:
-        if position + BATCH_ELEMENT_FIXED > end:
-            raise CorruptRecord(
-                f"batch element {len(elements)}: {end - position} bytes left, at least {BATCH_ELEMENT_FIXED} needed"
-            )
-        size, _, _, flag, body_size = _BATCH_HEAD.unpack_from(view, position)
-        body_at = position + _BATCH_HEAD.size
-        properties_at = body_at + body_size + 2
-        if size < BATCH_ELEMENT_FIXED or position + size > end or properties_at > position + size:
-            raise CorruptRecord(
-                f"batch element {len(elements)}: size {size} and body length {body_size} do not fit in "
-                f"the {end - position} bytes left"
-            )
-        properties_size: int = _SHORT.unpack_from(view, properties_at - 2)[0]
-        if properties_at + properties_size != position + size:
-            raise CorruptRecord(
-                f"batch element {len(elements)}: its fields make {properties_at + properties_size - position} bytes, "
-                f"it says {size}"
-            )
-        stop = position + size
-        elements.append((flag, view[body_at : properties_at - 2], view[properties_at:stop]))
-        position = stop
-    return elements
-
-
-def encode_batch(elements: Iterable[BatchElement]) -> bytes:
-    """The body of a batch send from (flag, body, properties) elements; magic and CRC 0 as upstream's clients write."""
-    parts: list[Buffer] = []
-    for flag, body, properties in elements:
-        if len(properties) > PROPERTIES_MAX:
-            raise CorruptRecord(f"the properties have {len(properties)} bytes, the limit is {PROPERTIES_MAX}")
-        size = BATCH_ELEMENT_FIXED + len(body) + len(properties)
-        parts += (_BATCH_HEAD.pack(size, 0, 0, flag, len(body)), body, _SHORT.pack(len(properties)), properties)
-    return b"".join(parts)

@@ -14,8 +14,9 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from tandemq.codec.batch import ELEMENT_FIXED
 from tandemq.codec.compression import compress
-from tandemq.codec.record import BATCH_ELEMENT_FIXED, PROPERTIES_MAX
+from tandemq.codec.record import PROPERTIES_MAX
 from tandemq.errors import ConfigError
 from tandemq.model.message import (
     ACK_COPIES,
@@ -250,7 +251,7 @@ def elements(rows: Rows, properties: pa.Array) -> tuple[memoryview, npt.NDArray[
     body_sizes = np.asarray(pc.binary_length(rows.bodies)).astype(np.int64)
     property_sizes = np.asarray(pc.binary_length(properties)).astype(np.int64)
     heads = np.zeros((count, 20), dtype=np.uint8)
-    total = (body_sizes + property_sizes + BATCH_ELEMENT_FIXED).astype(">u4")
+    total = (body_sizes + property_sizes + ELEMENT_FIXED).astype(">u4")
     heads[:, 0:4] = total.view(np.uint8).reshape(count, 4)
     heads[:, 12:16] = rows.flags.astype(">i4").view(np.uint8).reshape(count, 4)
     heads[:, 16:20] = body_sizes.astype(">u4").view(np.uint8).reshape(count, 4)

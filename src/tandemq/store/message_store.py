@@ -7,18 +7,17 @@ Watermarks, all physical offsets that only move forward unless the log is cut:
 """
 
 import os
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
 from tandemq.clock import Clock, SystemClock
+from tandemq.codec.batch import Batch, Shared
 from tandemq.codec.record import (
     MAGIC_V1,
     MAGIC_V2,
     PROPERTIES_MAX,
     TOPIC_V1_MAX,
-    WHOLE_HEADS,
-    BatchElement,
     host_flags,
     parse_record,
 )
@@ -361,7 +360,7 @@ class MessageStore:
         born_timestamp: int,
         born_host: bytes,
         reconsume_times: int,
-        elements: Sequence[BatchElement],
+        batch: Batch,
         store_host: bytes | None = None,
     ) -> AppendedBatch:
         """Writes several messages of one queue, contiguous and in one segment: all of them or none."""
@@ -370,21 +369,19 @@ class MessageStore:
         store_host = store_host if store_host is not None else self._store_host
         sys_flag = sys_flag & ~(BORN_HOST_V6 | STORE_HOST_V6) | host_flags(born_host, store_host)
         topic_part, magic = self._topics.get(topic) or self._topic_part(topic)
-        properties_sizes = [len(properties) for _, _, properties in elements]
-        bodies_size = sum([len(body) for _, body, _ in elements])
-        if properties_sizes and max(properties_sizes) > PROPERTIES_MAX:
-            self._too_large(bodies_size, max(properties_sizes))
-        fixed = WHOLE_HEADS[(sys_flag >> 4) & 3].size + len(topic_part) + 2
-        total = fixed * len(elements) + bodies_size + sum(properties_sizes)
+        now = self._wall_ms()
+        shared = Shared(
+            topic_part, magic, queue_id, sys_flag, born_timestamp, born_host, now, store_host, reconsume_times
+        )
+        total = shared.fixed_size * len(batch) + batch.content_size
+        if batch.properties_size_max > PROPERTIES_MAX:
+            self._too_large(batch.content_size, batch.properties_size_max)
         if total > self.config.record_size_max:
             self._too_large(total, 0)
         queue = self._queues.get((topic, queue_id)) or self._new_queue(topic, queue_id)
-        queue_offset, now = queue.next_offset, self._wall_ms()
+        queue_offset = queue.next_offset
         try:
-            offsets = self.log.append_batch(
-                total, topic_part, magic, queue_id, queue_offset, sys_flag, born_timestamp, born_host, now,
-                store_host, reconsume_times, elements,
-            )  # fmt: skip
+            offsets = self.log.append_batch(total, shared, queue_offset, batch)
         except DiskFull as error:
             self._disk_full = str(error)
             raise

@@ -6,11 +6,9 @@ from tandemq.codec.record import (
     MAGIC_BLANK,
     SIZE_MAGIC,
     check_record,
-    encode_batch,
     encode_record,
     parse_record,
     read_header,
-    split_batch,
     store_timestamp,
     tail_bounds,
     verify_crc,
@@ -98,17 +96,6 @@ def test_walk_ends_where_records_end() -> None:
     assert [position for position, _, _ in walk(two + b"garbage" * 9, 0, 270)] == [0, 104]
     assert [position for position, _, _ in walk(two, 0, 207)] == [0]
     assert [(p, s) for p, s, _ in walk(two + blank, 0, 258)] == [(0, 104), (104, 104), (208, 50)]
-
-
-def test_batches_round_trip_and_refuse_what_does_not_add_up() -> None:
-    elements = [(1, b"one", b"A\x01b\x02"), (0, b"", b""), (-7, b"x" * 500, b"")]
-    body = encode_batch(elements)
-    assert [(flag, bytes(b), bytes(p)) for flag, b, p in split_batch(body)] == elements
-    assert split_batch(b"") == []
-    for size in range(1, len(body)):
-        if size not in (len(body), 22 + 3 + 4, 22 + 3 + 4 + 22):
-            with pytest.raises(CorruptRecord):
-                split_batch(body[:size])
 
 
 @pytest.mark.parametrize("host", [b"", bytes(7), bytes(16)])

@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 
+from tandemq.codec.batch import Batch
 from tandemq.codec.record import parse_record
 from tandemq.errors import CorruptLog, CorruptRecord, DiskFull, LogPoisoned, OffsetOutOfRange, StoreError, StoreLocked
 from tandemq.model.message import tags_code
@@ -243,7 +244,7 @@ def test_prepared_and_rolled_back_records_are_in_no_queue() -> None:
 def test_batches_are_contiguous_in_one_segment() -> None:
     store = opened()
     put(store, bytes(1900))
-    done = store.append_batch("t", 1, 0, 1, HOST, 0, [(0, bytes(700), b"") for _ in range(3)])
+    done = store.append_batch("t", 1, 0, 1, HOST, 0, Batch([(0, bytes(700), b"") for _ in range(3)]))
     assert done.queue_offset == 0
     assert done.physical_offsets[0] == 4096
     sizes = [stop - start for start, stop in pairwise([*done.physical_offsets, done.end])]

@@ -30,11 +30,12 @@ from tandemq.broker.unique_ids import UniqueIds
 from tandemq.broker.writer import MessageWriter
 from tandemq.clock import Clock
 from tandemq.codec import envelope
+from tandemq.codec.batch import parse_batch
 from tandemq.codec.codes import RequestCode, ResponseCode
 from tandemq.codec.command import ONEWAY_FLAG, encode_response
 from tandemq.codec.compression import decompress
 from tandemq.codec.header_json import LANGUAGE, PROTOCOL_VERSION
-from tandemq.codec.record import PROPERTIES_MAX, TOPIC_V1_MAX, split_batch
+from tandemq.codec.record import PROPERTIES_MAX, TOPIC_V1_MAX
 from tandemq.codec.send_header import SendHeader
 from tandemq.errors import ReplyError
 from tandemq.model.message import (
@@ -417,20 +418,19 @@ class SendHandlers:
             # The C++ client compresses the batch as a whole; its elements are stored plain.
             body = decompress(body, sys_flag)
             sys_flag &= ~(COMPRESSED | COMPRESSION_MASK)
-        elements = split_batch(body)
-        if not elements:
+        batch = parse_batch(body)
+        if not len(batch):
             raise ReplyError(ResponseCode.MESSAGE_ILLEGAL, "the batch has no message")
-        properties_size = max([len(properties) for _, _, properties in elements])
-        if properties_size > PROPERTIES_MAX:
-            raise _bad_properties(properties_size)
+        if batch.properties_size_max > PROPERTIES_MAX:
+            raise _bad_properties(batch.properties_size_max)
         wished = decode_properties(send.properties.encode())
         level = target.level
         if ACK_COPIES in wished:
             level = self._writer.level_of(self._topics.get(send.topic), wished)
-        judged = self.idempotence.judge(send.properties, len(elements)) if self.idempotence is not None else None
+        judged = self.idempotence.judge(send.properties, len(batch)) if self.idempotence is not None else None
         if judged is not None:
-            elements = elements[judged[1].skip :]
-            if not elements:
+            batch = batch.without(judged[1].skip)
+            if not len(batch):
                 self._repeated(connection, opaque, flag, queue_id, level, judged[1])
                 return
         self._writer.check_room()
@@ -441,7 +441,7 @@ class SendHandlers:
             send.bornTimestamp,
             connection.peer_host_bytes,
             send.reconsumeTimes,
-            elements,
+            batch,
         )
         offsets = appended.physical_offsets
         target.flow.add(len(offsets), appended.end - offsets[0])
