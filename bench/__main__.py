@@ -58,7 +58,7 @@ def main() -> int:
     parser.add_argument("--rounds", type=int, help="instead of the benchmark's own number")
     parser.add_argument("--scale", type=float, default=1.0, help="fraction of the work; below 1 nothing is kept")
     parser.add_argument(
-        "--fresh-memory", action="store_true", help="do not fill free memory first (memory.py says why)"
+        "--fresh-memory", action="store_true", help="leave free memory free (memory.py says why not)"
     )
     a = parser.parse_args()
     if a.names == ["report"]:

@@ -13,7 +13,7 @@ import time
 from collections.abc import Iterator
 from pathlib import Path
 
-LEFT_FREE = 1 << 30
+LEFT_FREE = 256 << 20
 WORTH_IT = 2 << 30
 _CHUNK = 4 << 20
 
