@@ -57,9 +57,7 @@ def main() -> int:
     parser.add_argument("names", nargs="*", help="benchmarks, modules, `all`; or `report` alone")
     parser.add_argument("--rounds", type=int, help="instead of the benchmark's own number")
     parser.add_argument("--scale", type=float, default=1.0, help="fraction of the work; below 1 nothing is kept")
-    parser.add_argument(
-        "--fresh-memory", action="store_true", help="leave free memory free (memory.py says why not)"
-    )
+    parser.add_argument("--fresh-memory", action="store_true", help="leave free memory free (memory.py says why not)")
     a = parser.parse_args()
     if a.names == ["report"]:
         print(f"wrote {report.render()}")
@@ -68,8 +66,11 @@ def main() -> int:
     if not a.names:
         show(found, unusable)
         return 0
-    with contextlib.nullcontext() if a.fresh_memory or a.scale < 1 else memory.used():
-        failed = [name for name in choose(found, a.names) if not run(name, found[name], a.rounds, a.scale)]
+    failed = []
+    for name in choose(found, a.names):
+        with contextlib.nullcontext() if a.fresh_memory or a.scale < 1 else memory.used():
+            if not run(name, found[name], a.rounds, a.scale):
+                failed.append(name)
     if failed:
         print(f"could not run: {', '.join(failed)}")
     return 1 if failed else 0
