@@ -17,7 +17,7 @@ from tandemq.spark.decoder import Decoder
 from tandemq.spark.store_files import ENTRY, Segment, forget, mapped
 from tandemq.spark.walk import End, Positions, looks_like_record, resynchronise, walk
 
-BATCH_BYTES = 15 << 18
+BATCH_BYTES = 13 << 18
 """Log bytes of one Arrow batch at most. Decoding prefers large batches, but what is to fit into one piece of the JVM's
 buffer pool (4 MiB in Netty) must be smaller: larger ones are taken from the system and given back each time, and wide
 rows come to Spark a tenth slower."""
