@@ -4,13 +4,12 @@ NAME is a benchmark (`broker.async`), a module (`broker`) or `all`.
 """
 
 import argparse
-import contextlib
 import importlib
 import pkgutil
 import sys
 
 import bench
-from bench import frame, memory, report
+from bench import frame, report
 
 NOT_BENCHMARKS = {"__main__", "frame", "load", "memory", "peers", "report"}
 
@@ -57,7 +56,6 @@ def main() -> int:
     parser.add_argument("names", nargs="*", help="benchmarks, modules, `all`; or `report` alone")
     parser.add_argument("--rounds", type=int, help="instead of the benchmark's own number")
     parser.add_argument("--scale", type=float, default=1.0, help="fraction of the work; below 1 nothing is kept")
-    parser.add_argument("--fresh-memory", action="store_true", help="leave free memory free (memory.py says why not)")
     a = parser.parse_args()
     if a.names == ["report"]:
         print(f"wrote {report.render()}")
@@ -66,11 +64,7 @@ def main() -> int:
     if not a.names:
         show(found, unusable)
         return 0
-    failed = []
-    for name in choose(found, a.names):
-        with contextlib.nullcontext() if a.fresh_memory or a.scale < 1 else memory.used():
-            if not run(name, found[name], a.rounds, a.scale):
-                failed.append(name)
+    failed = [name for name in choose(found, a.names) if not run(name, found[name], a.rounds, a.scale)]
     if failed:
         print(f"could not run: {', '.join(failed)}")
     return 1 if failed else 0

@@ -20,6 +20,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal
 
+from bench import memory
+
 ROOT = Path(__file__).resolve().parent.parent
 RESULTS = ROOT / "bench" / "results"
 OURS = "ours"
@@ -78,6 +80,8 @@ class Benchmark:
     """Made once around all rounds (servers, files); what it yields is `run.shared`."""
     rounds: int = 5
     notes: str = ""
+    takes_memory: bool = False
+    """Each measurement writes so many new pages that it must not be the first to touch them: see memory.py."""
 
 
 @dataclass(slots=True)
@@ -160,8 +164,11 @@ def run(name: str, benchmark: Benchmark, *, rounds: int | None = None, scale: fl
         with _shared(benchmark, task) as task.shared:
             for task.round in range(result.rounds):
                 for side in _turn(list(benchmark.sides), task.round):
-                    if side not in result.left_out:
-                        _ask(result, task, side)
+                    if side in result.left_out:
+                        continue
+                    if benchmark.takes_memory and scale >= 1:
+                        memory.fill(task.directory)
+                    _ask(result, task, side)
     result.seconds = time.monotonic() - began
     return result
 

@@ -236,6 +236,7 @@ BENCHMARKS = {
         {"ours": ours, f"kafka {BROKER_VERSION}, connector {CONNECTOR_VERSION}": theirs},
         setup=field,
         rounds=3,
+        takes_memory=True,
         notes="one Kafka node without replicas; ours is an async pair",
     ),
 }

@@ -10,24 +10,20 @@ import contextlib
 import os
 import tempfile
 import time
-from collections.abc import Iterator
 from pathlib import Path
 
 LEFT_FREE = 256 << 20
-WORTH_IT = 2 << 30
+WORTH_IT = 1 << 30
 _CHUNK = 4 << 20
 
 
-@contextlib.contextmanager
-def used() -> Iterator[None]:
-    """Free memory becomes page cache for the time of the block."""
+def fill(directory: Path) -> None:
+    """Free memory becomes page cache, as long as the directory's files are there."""
     size = _free() - LEFT_FREE
-    if size < WORTH_IT:
-        yield
-        return
-    with tempfile.TemporaryDirectory(prefix="bench-memory-") as directory:
-        _read_nothing(Path(directory) / "empty", size)
-        yield
+    if size >= WORTH_IT:
+        handle, path = tempfile.mkstemp(prefix="nothing-", dir=directory)
+        os.close(handle)
+        _read_nothing(Path(path), size)
 
 
 def _free() -> int:

@@ -140,6 +140,7 @@ BENCHMARKS = {
         },
         sides=peers.sides(_catch_up),
         rounds=3,
+        takes_memory=True,
     ),
     "idle": Benchmark(
         what="A connected pair with no client, for 20 s.",

@@ -193,6 +193,7 @@ BENCHMARKS: dict[str, Benchmark] = {
         },
         sides={"ours": catch_up, "sendfile to a file": raw_to_file, "sendfile to nowhere": raw_to_nowhere},
         rounds=3,
+        takes_memory=True,
     ),
     "sync-price": Benchmark(
         what="64 sends in flight: SYNC_MASTER (ours) beside ASYNC_MASTER, each with one slave.",

@@ -536,7 +536,8 @@ BENCHMARKS = {
         {"rate": Figure(RATE, goal=150_000)},
         {"ours": sink_ours},
         setup=live_pair,
-        rounds=3,
+        rounds=5,
+        takes_memory=True,
     ),
     "pull": Benchmark(
         "all columns from a live slave",
