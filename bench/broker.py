@@ -37,7 +37,8 @@ def _java(driver: str, side: str, run: Run) -> Mapping[str, float]:
     if side == "ours":
         with peers.instant() as address:
             said = peers.java(driver, "Produce", address, "bench", run.count(20_000, 200), SIZE, 1, "sync")
-        alone = {"p50 alone": said["p50_us"], "p99 alone": said["p99_us"]}
+            read = peers.java(driver, "Pull", address, "bench")
+        alone = {"p50 alone": said["p50_us"], "p99 alone": said["p99_us"], "pull alone": read["mb_per_s"]}
     return {
         **alone,
         "async": flood["per_s"],
@@ -63,6 +64,7 @@ JAVA_FIGURES = {
     "p50 alone": Figure("µs", "less", what=f"the same to {ALONE}"),
     "p99 alone": Figure("µs", "less", what=f"the same to {ALONE}"),
     "pull": Figure("MB/s", goal_ratio=1.5, what="four queues, a thread each, 32 messages a pull"),
+    "pull alone": Figure("MB/s", what="the same from a server that has one answer ready: the driver's own limit"),
 }
 
 

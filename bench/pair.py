@@ -62,7 +62,12 @@ def _sync(side: str, run: Run) -> Mapping[str, float]:
         flood = produce(up, topic, run.count(150_000, 200), 256, "async")
         many = produce(up, topic, run.count(80_000, 200), 64, "sync")
         one = produce(up, topic, run.count(15_000, 200), 1, "sync")
-    return {"async": flood["per_s"], "sync": many["per_s"], "p50": one["p50_us"], "p99": one["p99_us"]}
+    alone = {}
+    if side == "ours":
+        with peers.instant("--copied") as address:
+            said = peers.java(DRIVER, "Produce", address, "bench", run.count(15_000, 200), SIZE, 1, "sync")
+        alone = {"p50 alone": said["p50_us"], "p99 alone": said["p99_us"]}
+    return {**alone, "async": flood["per_s"], "sync": many["per_s"], "p50": one["p50_us"], "p99": one["p99_us"]}
 
 
 def _sync_flush(side: str, run: Run) -> Mapping[str, float]:
@@ -110,6 +115,7 @@ def _idle(side: str, run: Run) -> Mapping[str, float]:
     return {"master": master, "slave": slave}
 
 
+ALONE = "two processes that store nothing and answer at once: the driver and the ways between three processes"
 BENCHMARKS = {
     "sync": Benchmark(
         what="1 KiB messages with upstream's Java client to a SYNC_MASTER and its slave, two copies of each.",
@@ -118,6 +124,8 @@ BENCHMARKS = {
             "sync": Figure("msg/s", goal_ratio=1.5, what="64 threads, one send in flight each"),
             "p50": Figure("µs", "less", goal_ratio=0.65, what="one sender, median"),
             "p99": Figure("µs", "less", goal_ratio=0.5, what="one sender, 99th percentile"),
+            "p50 alone": Figure("µs", "less", what=f"the same to {ALONE}"),
+            "p99 alone": Figure("µs", "less", what=f"the same to {ALONE}"),
         },
         sides=peers.sides(_sync),
         rounds=3,

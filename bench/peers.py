@@ -81,10 +81,10 @@ def produce(
 
 
 @contextlib.contextmanager
-def instant() -> Iterator[str]:
+def instant(*options: str) -> Iterator[str]:
     """The address of a server that answers at once (see bench/instant.py)."""
     with subprocess.Popen(
-        [sys.executable, str(INSTANT)], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+        [sys.executable, str(INSTANT), *options], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
     ) as process:
         assert process.stdout is not None
         yield process.stdout.readline().strip()
