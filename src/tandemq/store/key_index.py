@@ -356,9 +356,7 @@ class KeyIndex:
 
     def put_arrays(self, hashes: Any, offsets: Any, times: Any) -> None:
         """`put` for numpy arrays."""
-        from tandemq.store.index_arrays import (
-            put_some,  # numpy takes a tenth of a second to load: not before it is used
-        )
+        from tandemq.store.index_arrays import put_some  # it knows IndexFile, and loads numpy
 
         done = 0
         while done < len(hashes):
