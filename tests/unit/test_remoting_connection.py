@@ -116,6 +116,24 @@ def test_later_answers_of_one_turn_leave_in_one_write() -> None:
     run(story)
 
 
+def test_an_answer_sent_now_takes_those_before_it_along_and_waits_only_for_the_rest_of_a_read() -> None:
+    def answer_now(connection: Connection, command: Command) -> None:
+        connection.send_now(encode_response(command.opaque, 0))
+
+    async def story() -> None:
+        connection, transport = connect(Dispatcher({1: answer_now}))
+        connection.send(encode_response(0, 0))
+        connection.send_now(encode_response(1, 0))
+        assert [answer.opaque for answer in transport.answers()] == [0, 1]
+        await asyncio.sleep(0)
+        assert len(transport.writes) == 1
+        connection.data_received(requests(3))
+        assert len(transport.writes) == 2
+        assert [answer.opaque for answer in transport.answers()] == [0, 1, 0, 1, 2]
+
+    run(story)
+
+
 def test_oneway_is_never_answered_not_even_with_an_error() -> None:
     def fails(_: Connection, command: Command) -> bytes:
         raise ReplyError(17, "no")

@@ -1,13 +1,16 @@
-"""The master asks for a lone send's ack without sleeping, for a bounded time, and only then."""
+"""A lone send's ack, and after it the next send, are asked for without sleeping, for a bounded time, and only then."""
 
+from functools import partial
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
+from tandemq.codec import ha
 from tandemq.replication.acks import TWO_COPIES, AckQueue, PutStatus
 from tandemq.replication.master import MasterShell
 from tandemq.replication.master_state import Phase
+from tandemq.replication.slave import SlaveShell
 from tandemq.testing.clock import ManualClock
 
 END = 100
@@ -19,8 +22,8 @@ class Loop:
     def __init__(self) -> None:
         self.soon: list[Any] = []
 
-    def call_soon(self, callback: Any) -> None:
-        self.soon.append(callback)
+    def call_soon(self, callback: Any, *given: Any) -> None:
+        self.soon.append(partial(callback, *given))
 
     def turn(self) -> int:
         """One turn; how many callbacks it had."""
@@ -79,3 +82,70 @@ def test_many_sends_are_not_polled_for(master: MasterShell) -> None:
     send(master, [])
     loop: Any = master._loop
     assert [loop.turn(), loop.turn()] == [1, 0]
+
+
+class Slave:
+    """A slave's shell with a wire that brings one frame per `frame`."""
+
+    def __init__(self) -> None:
+        self.clock = ManualClock()
+        self.loop = Loop()
+        self._state: Any = SimpleNamespace(is_lone=False, missing=0, window=0, taken=0, receive=lambda data, now: [])
+        hands: Any = SimpleNamespace(store=None)
+        nothing: Any = lambda *given: None  # noqa: E731
+        self._shell: Any = SlaveShell(
+            lambda extended: self._state, hands, self.clock, nothing, reconnect_max=1.0, on_readable=nothing,
+            on_saved=nothing, ack_poll=0.001,
+        )  # fmt: skip
+        self._shell._loop = self.loop
+        self._shell._wire = SimpleNamespace(recv_into=lambda buffer: 1)
+
+    def frame(self, *, lone: bool = True, after: float) -> int:
+        """How many callbacks the turn after it has."""
+        self.clock.advance(after)
+        self._state.is_lone = lone
+        self._shell._read()
+        return self.loop.turn()
+
+    def hang_up(self) -> None:
+        self._shell._wire = None
+
+
+@pytest.fixture
+def slave(monkeypatch: pytest.MonkeyPatch) -> Slave:
+    monkeypatch.setattr("os.sched_getaffinity", lambda pid: {0, 1})
+    return Slave()
+
+
+def test_a_slave_asks_for_the_next_of_sends_that_follow_one_another(slave: Slave) -> None:
+    """For its time after each, and then it sleeps."""
+    assert slave.frame(after=1.0) == 0, "one send alone tells nothing of a next one"
+    assert slave.frame(after=0.0005) == 1
+    assert [slave.loop.turn() for _ in range(5)] == [1] * 5
+    slave.clock.advance(0.002)
+    assert [slave.loop.turn(), slave.loop.turn()] == [1, 0]
+
+
+@pytest.mark.parametrize("frame", [{"lone": True, "after": 0.0015}, {"lone": False, "after": 0.0005}])
+def test_a_slave_sleeps_between_sends_that_come_slowly_or_together(slave: Slave, frame: dict[str, Any]) -> None:
+    assert [slave.frame(**frame) for _ in range(5)] == [0] * 5
+
+
+def test_a_slave_without_a_session_sleeps(slave: Slave) -> None:
+    slave.frame(after=1.0)
+    assert slave.frame(after=0.0005) == 1
+    slave.hang_up()
+    assert [slave.loop.turn(), slave.loop.turn()] == [1, 0]
+
+
+def test_one_processor_is_never_kept_from_the_other_side(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("os.sched_getaffinity", lambda pid: {0})
+    assert [Slave().frame(after=0.0001) for _ in range(3)] == [0] * 3
+
+
+@pytest.mark.parametrize("flush", [False, True])
+@pytest.mark.parametrize("lone", [False, True])
+def test_a_frame_says_whether_a_single_send_waits(flush: bool, lone: bool) -> None:
+    [head] = ha.FrameReader().feed(ha.encode_data_header(7, 0, 0, b"bytes", flush, lone))
+    assert isinstance(head, ha.Head)
+    assert (head.flush, head.lone) == (flush, lone)

@@ -199,6 +199,10 @@ class MessageWriter:
         self._hurry()
         self._arm_timer()
 
+    def after_turn(self, callback: Callable[[], None]) -> None:
+        """For work that can be done while the copies of what waits since this turn are on their way."""
+        self._loop.call_soon(callback)
+
     def forget_flushes(self) -> None:
         """The log may have been cut since the last write: what was asked to be flushed was another one."""
         self._flush_wanted = self._flush_asked = 0

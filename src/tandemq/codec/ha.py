@@ -91,6 +91,8 @@ class Head(msgspec.Struct, frozen=True, gc=False):
     """-1 in a classic session, which has no such field."""
     flush: bool = False
     """Somebody waits for these bytes to be on the slave's disk."""
+    lone: bool = False
+    """A single send waits for the ack, so that its sender's next one may be soon to come."""
 
 
 class Chunk(msgspec.Struct, frozen=True, gc=False):
@@ -153,6 +155,7 @@ NONCE_SIZE: Final = 16
 BULK_SIZE_MIN: Final = 1 << 20
 BULK_SUMMED: Final = 64 << 10
 _FLUSH: Final = 1
+_LONE: Final = 2
 _TLS_HANDSHAKE: Final = 0x16
 
 
@@ -374,14 +377,17 @@ def encode_ack(epoch: int, received: int, durable: int, applied: int) -> bytes:
     return _header(_ACK_KIND, len(payload), crc32(payload)) + payload
 
 
-def encode_data_header(epoch: int, offset: int, confirmed: int, data: bytes | memoryview, flush: bool = False) -> bytes:
+def encode_data_header(
+    epoch: int, offset: int, confirmed: int, data: bytes | memoryview, flush: bool = False, lone: bool = False
+) -> bytes:
     """What goes before `data`, log bytes from `offset`; the caller sends those itself, by sendfile if it can."""
     fixed = _DATA.pack(epoch, offset, confirmed)
     if len(data) > BULK_SIZE_MIN:
         checksum = crc32(data[-BULK_SUMMED:], crc32(data[:BULK_SUMMED], crc32(fixed)))
     else:
         checksum = crc32(data, crc32(fixed))
-    return _header(_DATA_KIND, len(fixed) + len(data), checksum, _FLUSH if flush else 0) + fixed
+    flags = (_FLUSH if flush else 0) | (_LONE if lone else 0)
+    return _header(_DATA_KIND, len(fixed) + len(data), checksum, flags) + fixed
 
 
 class FrameReader:
@@ -464,7 +470,7 @@ class FrameReader:
             self.missing = self._size = size - _DATA.size
             if not self.missing and not self.sound:
                 raise CodecError("HA heartbeat with a wrong checksum")
-            return Head(offset, self.missing, epoch, confirmed, bool(flags & _FLUSH))
+            return Head(offset, self.missing, epoch, confirmed, bool(flags & _FLUSH), bool(flags & _LONE))
         if not self.sound:
             raise CodecError(f"HA frame of type {kind}: wrong checksum")
         if kind == _ACK_KIND:

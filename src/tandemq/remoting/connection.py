@@ -279,6 +279,13 @@ class Connection(asyncio.Protocol):
         self._out.append(data)
         self._out_size += len(data)
 
+    def send_now(self, data: bytes) -> None:
+        """As `send`, for an answer that no other will follow in this turn: it does not wait for the turn's end."""
+        self._out.append(data)
+        self._out_size += len(data)
+        if not self._batching:
+            self._flush()
+
     def send_parts(self, parts: list[Buffer]) -> None:
         """Queues one frame given in pieces, e.g. `response_head` and views of a mapped file, without joining them."""
         if not self._out and not self._batching:

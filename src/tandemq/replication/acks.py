@@ -258,6 +258,11 @@ class AckQueue:
         return wanted
 
     @property
+    def is_lone(self) -> bool:
+        """A single send waits for copies."""
+        return len(self) == 1 and self.copies_wanted > 0
+
+    @property
     def next_deadline(self) -> float | None:
         """When `expire` has something to do, if nothing else happens."""
         heads = [queue.waiting[0][1] for queue in self._queues.values() if queue.waiting]

@@ -29,6 +29,7 @@ from tandemq.replication.decisions import (
 from tandemq.replication.epochs import ReplicaRecord
 from tandemq.replication.hands import StoreHands
 from tandemq.replication.master_state import MasterState, Phase
+from tandemq.replication.poller import Poller
 from tandemq.replication.session import SessionState
 from tandemq.replication.tls_wire import HaTls, TlsWire
 from tandemq.replication.wire import Wire
@@ -77,9 +78,7 @@ class MasterShell:
         """`ack_poll`: seconds for which a lone send's ack is asked for without sleeping."""
         self.state = state
         self._tls = tls
-        self._ack_poll = ack_poll if len(os.sched_getaffinity(0)) > 1 else 0.0
-        self._polls_until = 0.0
-        self._polls = False
+        self._poller = Poller(clock, ack_poll, lambda: not self._stopped and state.acks.is_lone)
         self._hands = hands
         self._store = hands.store
         self._clock = clock
@@ -215,22 +214,8 @@ class MasterShell:
                 self._spare_timer = self._loop.call_later(SPARE_DELAY, self._spares_gathered)
             for session in tuple(self._wires):
                 self._pump_due(session)
-            if self._ack_poll and self._awaits_one():
-                self._polls_until = self._clock.monotonic() + self._ack_poll
-                if not self._polls:
-                    self._polls = True
-                    self._loop.call_soon(self._poll)
-
-    def _awaits_one(self) -> bool:
-        """A single send waits for copies; with more of them the loop hardly sleeps, and slaves need the processor."""
-        return len(self.state.acks) == 1 and self.state.acks.copies_wanted > 0
-
-    def _poll(self) -> None:
-        """Called every turn while it calls for itself, so that the loop looks at its sockets without sleeping."""
-        self._polls = not self._stopped and self._awaits_one() and self._clock.monotonic() < self._polls_until
-        if self._polls:
-            os.sched_yield()
-            self._loop.call_soon(self._poll)
+            if self.state.acks.is_lone:
+                self._poller.begin(self._loop)
 
     def flushed(self) -> None:
         """The store's flushed offset moved."""

@@ -140,7 +140,7 @@ class MasterState:
         self._taken = bytearray()
         self._away: dict[str, tuple[float, int]] = {}
         self._said_waiting = False
-        self._frame: tuple[int, int, int, int, int, bool] | None = None
+        self._frame: tuple[int, int, int, int, int, bool, bool] | None = None
         self._header = b""
         level = terms.level
         self._append_confirms = level.needed(1) == 1 and not (level.durable or terms.sync_flush)
@@ -646,11 +646,12 @@ class MasterState:
             return ha.encode_transfer_header(session.sent, len(data))
         session.told_confirmed = self.confirmed
         epoch = self.record.history.number_at(session.sent)
-        frame = (self.number, epoch, session.sent, len(data), self.confirmed, self.acks.wants_durable)
+        acks = self.acks
+        frame = (self.number, epoch, session.sent, len(data), self.confirmed, acks.wants_durable, acks.is_lone)
         if frame != self._frame:
             # Within a reign the same place holds the same bytes: they are summed once for all slaves.
             self._frame = frame
-            self._header = ha.encode_data_header(epoch, session.sent, self.confirmed, data, frame[-1])
+            self._header = ha.encode_data_header(epoch, session.sent, self.confirmed, data, *frame[-2:])
         return self._header
 
     def sent(self, session_id: int, stop: int, now: float) -> None:

@@ -157,6 +157,7 @@ class ReplicaNode:
             on_event=self.count,
             on_following=self._callbacks.following,
             tls=self._tls,
+            ack_poll=self.config.ack_poll_us / 1e6,
         )
         self._store.set_confirmed(min(self.record.confirmed, self._store.appended))
         await self.slave.start()

@@ -17,6 +17,7 @@ from tandemq.errors import ConfigError, DiskFull, ReplicationError, StoreError
 from tandemq.replication.decisions import Append, Close, Commit, Confirm, Decision, FlushSoon, Note, Save, Send
 from tandemq.replication.epochs import ReplicaRecord
 from tandemq.replication.hands import StoreHands
+from tandemq.replication.poller import Poller
 from tandemq.replication.slave_state import ClassicSlaveState, SlaveState
 from tandemq.replication.tls_wire import HaTls, TlsWire
 from tandemq.replication.wire import SPLICE_SIZE, Wire
@@ -86,8 +87,13 @@ class SlaveShell:
         on_event: Callable[[str], None] = lambda event: None,
         on_following: Callable[[], None] = lambda: None,
         tls: HaTls | None = None,
+        ack_poll: float = 0.0,
     ) -> None:
+        """`ack_poll`: seconds for which the next bytes are asked for without sleeping, while lone sends follow one
+        another."""
         self._tls = tls
+        self._poller = Poller(clock, ack_poll, lambda: self._wire is not None)
+        self._lone_at = float("-inf")
         self._make_state = make_state
         self._hands = hands
         self._store = hands.store
@@ -286,8 +292,17 @@ class SlaveShell:
             wire.lose("the master closed the connection")
             return
         self.received_bytes += size
-        self._act(self.state.receive(self._view[:size], self._clock.monotonic()))
+        now = self._clock.monotonic()
+        self._act(self.state.receive(self._view[:size], now))
+        if self.state.is_lone:
+            self._poll(now)
         self._spill()
+
+    def _poll(self, now: float) -> None:
+        """Only if the last lone send is not longer ago than we would poll: then the next may come in time as well."""
+        if now - self._lone_at < self._poller.seconds:
+            self._poller.begin(self._loop)
+        self._lone_at = now
 
     def _spill(self) -> None:
         """The beginning of a large frame came in the buffer: it belongs into the log's window, before the rest."""

@@ -75,6 +75,8 @@ class FrameInProgress:
         self._head: Head | None = None
         self._pending = bytearray()
         self._direct = 0
+        self.is_lone = False
+        """A single send waited for what came last."""
 
     @property
     def missing(self) -> int:
@@ -331,6 +333,7 @@ class SlaveState(FrameInProgress):
         if head.size:
             self._head = head
         else:
+            self.is_lone = False
             self._confirm(out, head.confirmed)
 
     def _on_chunk(self, out: list[Decision], chunk: Chunk, now: float) -> None:
@@ -381,6 +384,7 @@ class SlaveState(FrameInProgress):
         self.log.end += head.size
         if not self.record.complete and self.log.end >= self._complete_at:
             self._save(out, complete=True)
+        self.is_lone = head.lone
         if head.flush:
             out.append(FlushSoon())
         self._confirm(out, head.confirmed)

@@ -47,6 +47,8 @@ class FakeConnection:
     def send(self, data: bytes) -> None:
         self.sent += decoded(data)
 
+    send_now = send
+
     def send_parts(self, parts: list[bytes | bytearray | memoryview]) -> None:
         self.send(b"".join(parts))
 

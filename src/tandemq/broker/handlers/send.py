@@ -474,16 +474,28 @@ class SendHandlers:
         key: str,
         level: AckLevel | None,
     ) -> None:
+        acks, ready = self._writer.acks, b""
+
+        def get_ready() -> None:
+            nonlocal ready
+            ready = self._reply(opaque, physical_offset, queue_id, queue_offset, key)
+
         def done(status: PutStatus, reason: str) -> None:
             if flag & ONEWAY_FLAG:
                 return
             if status is PutStatus.PUT_OK:
-                connection.send(self._reply(opaque, physical_offset, queue_id, queue_offset, key))
+                answer = ready or self._reply(opaque, physical_offset, queue_id, queue_offset, key)
             else:
                 message_id = self._message_id(physical_offset)
-                connection.send(self._reply_slowly(status, reason, opaque, message_id, queue_id, queue_offset, key))
+                answer = self._reply_slowly(status, reason, opaque, message_id, queue_id, queue_offset, key)
+            if len(acks):
+                connection.send(answer)
+            else:
+                connection.send_now(answer)
 
         self._writer.when_acknowledged(end, level, done)
+        if acks.is_lone:
+            self._writer.after_turn(get_ready)
 
     def _replier(
         self,
