@@ -37,11 +37,12 @@ What no checksum covers is not received at all but spliced from the socket to th
 """
 BULK_SIZE_MIN = 1 << 20
 """A frame of more than this is history on its way to a slave that catches up."""
-BULK_PAUSE = 0.05
+BULK_PAUSE = 0.25
 BACKLOG_MAX = min(8 << 30, os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE") // 4)
-"""While history pours in, frame upon frame without such a pause, receiving goes before dispatch, which costs more per
-byte: a slave that has the bytes protects them, one that shows them can wait. But not for more than will still be in the
-page cache when it is dispatched."""
+"""While the history that the master had at the beginning pours in, receiving goes before dispatch, which costs as much:
+a slave that has the bytes protects them, one that shows them can wait. But not for more than will still be in the page
+cache when it is dispatched, and not on a slow link: without bulk for such a pause, which is longer than a disk holds up
+a write, there is time for both."""
 RECONNECT_MIN = 0.05
 CONNECT_TIMEOUT = 3.0
 DISK_FULL_PAUSE = 2.0
@@ -336,6 +337,7 @@ class SlaveShell:
             return
         self.received_bytes += moved
         state.passed(moved, self._clock.monotonic())
+        wire.expect(state.unsummed)
 
     def _refuse(self, error: StoreError) -> None:
         reason = Reason.DISK_FULL if isinstance(error, DiskFull) else Reason.LOG_POISONED
@@ -404,7 +406,7 @@ class SlaveShell:
 
     def _show(self) -> None:
         """Readers may see what is confirmed, but not while history pours in: see BACKLOG_MAX."""
-        pours = self._clock.monotonic() - self._poured_at < BULK_PAUSE
+        pours = self.state.is_catching_up and self._clock.monotonic() - self._poured_at < BULK_PAUSE
         if pours and self._confirmed - self._store.dispatched < BACKLOG_MAX:
             if self._show_timer is None:
                 self._show_timer = self._loop.call_later(BULK_PAUSE, self._show_later)

@@ -77,6 +77,8 @@ class FrameInProgress:
         self._direct = 0
         self.is_lone = False
         """A single send waited for what came last."""
+        self.is_catching_up = False
+        """Some of what the master had when the session began is missing."""
 
     @property
     def missing(self) -> int:
@@ -287,6 +289,7 @@ class SlaveState(FrameInProgress):
             alone_from=-1,
         )
         self._complete_at = welcome.end
+        self.is_catching_up = start < welcome.end
         self.phase = SlavePhase.FOLLOWING
         self.trouble = None
         self._acked = (start, min(self.log.flushed, start))
@@ -382,8 +385,10 @@ class SlaveState(FrameInProgress):
             out.append(Commit(self._direct))
         self._drop_partial()
         self.log.end += head.size
-        if not self.record.complete and self.log.end >= self._complete_at:
-            self._save(out, complete=True)
+        if self.log.end >= self._complete_at:
+            self.is_catching_up = False
+            if not self.record.complete:
+                self._save(out, complete=True)
         self.is_lone = head.lone
         if head.flush:
             out.append(FlushSoon())

@@ -19,6 +19,8 @@ CONTROL_BACKLOG_MAX = 8 << 20
 """Control frames waiting for a peer that does not read; beyond this it is not worth waiting for."""
 SPLICE_SIZE = 1 << 20
 """Bytes moved from a socket to a file at a time: as much as a pipe holds that any user may have."""
+GATHER_SIZE = 512 << 10
+"""Bytes of a bulk frame that are worth waking up for."""
 SENDFILE_CHUNK = 1 << 20
 """Bytes per sendfile call: about half a millisecond of the loop's time."""
 
@@ -88,6 +90,7 @@ class Wire:
         self._writing = False
         self._closing = False
         self._pipe: Pipe | None = None
+        self._expected = 1
         self.is_open = True
         connected.setblocking(False)
         with contextlib.suppress(OSError):
@@ -108,6 +111,13 @@ class Wire:
         if self._pipe is None:
             self._pipe = Pipe()
         return self._pipe.move(self._fd, fd, position, size)
+
+    def expect(self, size: int) -> None:
+        """At least so many bytes are sure to come: no need to wake up before a good part of them is there."""
+        size = max(1, min(size, GATHER_SIZE))
+        if size != self._expected:
+            self._expected = size
+            self.socket.setsockopt(socket.SOL_SOCKET, socket.SO_RCVLOWAT, size)
 
     def _send_some(self, data: memoryview) -> int:
         return self.socket.send(data)
