@@ -72,8 +72,8 @@ class ReplicationConfig:
         1000,
         "While a single send waits for its copies, the master asks for the ack over and over for this long before it "
         "sleeps, and the slave for the next send if they follow one another as fast: a sleeping processor of a virtual "
-        "machine takes tens of µs to wake up. Costs up to that much of a processor per such send, and yields it to "
-        "whoever wants it. 0 = always sleep.",
+        "machine takes tens of µs to wake up. Costs up to that much of a processor per such send. 0 = always "
+        "sleep.",
         unit="µs",
         minimum=0,
         maximum=10_000,
