@@ -5,8 +5,10 @@ import socket
 from types import SimpleNamespace
 from typing import Any
 
+from tandemq.codec.ha import Head
 from tandemq.replication.decisions import Commit, Confirm
-from tandemq.replication.slave import BACKLOG_MAX, BULK_PAUSE, BULK_SIZE_MIN, SlaveShell
+from tandemq.replication.slave import BACKLOG_MAX, BULK_PAUSE, BULK_SIZE_MIN, QUICK, SlaveShell
+from tandemq.replication.slave_state import SlaveState
 from tandemq.replication.wire import GATHER_SIZE, Wire
 from tandemq.testing.clock import ManualClock
 
@@ -74,6 +76,53 @@ def test_bulk_that_is_not_history_is_shown_at_once() -> None:
     slave.state.is_catching_up = False
     slave.frame(BULK)
     assert slave.shown == [BULK]
+
+
+class Splicing:
+    """A slave's shell in the middle of a bulk frame; `expected` is what its wire was told last."""
+
+    def __init__(self, left: int) -> None:
+        self.clock = ManualClock()
+        self.expected = 0
+        self._left = left
+        self._shell = CatchingUp().shell
+        self._shell._clock = self.clock
+        self._state = SlaveState.__new__(SlaveState)
+        self._state.last_heard = self.clock.monotonic()
+        frames: Any = SimpleNamespace(missing=left, unsummed=left, passed=self._passed)
+        self._state._frames = frames
+        self._state._head, self._state._pending, self._state._direct = Head(0, left), bytearray(), 0
+        self._shell.state = self._state
+        self._wire: Any = SimpleNamespace(can_splice=True, receive_to_file=None, expect=self._expect)
+        self._shell._wire = self._wire
+
+    def _expect(self, size: int) -> None:
+        self.expected = size
+
+    def _passed(self, size: int) -> None:
+        self._left -= size
+        frames: Any = self._state._frames
+        frames.missing = frames.unsummed = self._left
+
+    def comes(self, size: int, *, after: float) -> int:
+        self.clock.advance(after)
+        self._shell._store = SimpleNamespace(splice_raw=lambda behind, most, move: size)
+        self._shell._read()
+        return self.expected
+
+
+def test_bulk_is_waited_for_while_it_comes_quickly_and_never_more_than_is_sure_to_come() -> None:
+    slave = Splicing(left=1000 << 10)
+    assert slave.comes(100 << 10, after=0.001) == 900 << 10
+    assert slave.comes(300 << 10, after=0.001) == 600 << 10
+    assert slave.comes(590 << 10, after=0.001) == 0, "what is left is read with what comes behind it"
+
+
+def test_on_a_slow_link_every_byte_is_a_sign_of_life() -> None:
+    """Else a master that sends little by little would be taken for a silent one."""
+    slave = Splicing(left=1000 << 10)
+    assert slave.comes(10 << 10, after=0.001) > 0
+    assert slave.comes(10 << 10, after=2 * QUICK) == 0
 
 
 def test_a_wire_wakes_up_for_a_good_part_of_what_is_sure_to_come() -> None:

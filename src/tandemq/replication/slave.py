@@ -28,6 +28,9 @@ READ_SIZE = 64 << 10
 """Frames that fit are read together; the rest of a larger one goes to the log piece by piece, as it comes."""
 DIRECT_SIZE_MIN = 16 << 10
 """Below this the copy is cheaper than another system call."""
+QUICK = 0.05
+"""Seconds. While bulk comes faster than this, it is waited for until it is worth a wake-up; on a slow link every byte
+is a sign of life."""
 RECEIVE_CHUNK = 512 << 10
 """Bytes received and written to the log per call: less than a millisecond of the loop's time.
 
@@ -336,8 +339,11 @@ class SlaveShell:
             wire.lose("the master closed the connection")
             return
         self.received_bytes += moved
-        state.passed(moved, self._clock.monotonic())
-        wire.expect(state.unsummed)
+        now = self._clock.monotonic()
+        quick = now - state.last_heard < QUICK
+        state.passed(moved, now)
+        left = state.unsummed
+        wire.expect(left if quick and left >= DIRECT_SIZE_MIN else 0)
 
     def _refuse(self, error: StoreError) -> None:
         reason = Reason.DISK_FULL if isinstance(error, DiskFull) else Reason.LOG_POISONED

@@ -113,7 +113,7 @@ class Wire:
         return self._pipe.move(self._fd, fd, position, size)
 
     def expect(self, size: int) -> None:
-        """At least so many bytes are sure to come: no need to wake up before a good part of them is there."""
+        """So many bytes are sure to come: no need to wake up before a good part of them is there. 0: as usual."""
         size = max(1, min(size, GATHER_SIZE))
         if size != self._expected:
             self._expected = size
