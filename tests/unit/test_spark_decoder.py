@@ -9,7 +9,7 @@ import pytest
 from tandemq.codec.compression import compress
 from tandemq.codec.record import encode_record, parse_record
 from tandemq.errors import ConfigError, CorruptRecord
-from tandemq.model.message import COMPRESSION_LZ4, COMPRESSION_ZSTD, encode_properties
+from tandemq.model.message import COMPRESSION_LZ4, COMPRESSION_ZSTD, decode_properties, encode_properties
 from tandemq.spark.columns import COLUMNS, CORRUPT, default_arrow_schema
 from tandemq.spark.decoder import Decoder, Wanted
 from tandemq.spark.walk import End, resynchronise, walk
@@ -98,13 +98,23 @@ def test_every_column_agrees_with_the_plain_decoder(seed: int) -> None:
 
 
 @pytest.mark.parametrize("odd", [None, 0, 7, 39])
-def test_uniform_properties_take_the_short_way_to_the_same_answer(odd: int | None) -> None:
+@pytest.mark.parametrize(
+    "others",
+    [
+        {"TAGS": "other", "KEYS": "order", "x": "y", "UNIQ_KEY": "z"},
+        {"KEYZ": "k", "TAGS": "a", "UNIQ_KEY": "z", "a-name-longer-than-eight": "v"},
+        {"KEYS": "k", "TAGS": "a", "UNIQ_KEY": "z", "a-name-longer-than-neun!": "v"},
+        {"KEYS": "k"},
+        {},
+    ],
+)
+def test_uniform_properties_take_the_short_way_to_the_same_answer(odd: int | None, others: dict[str, str]) -> None:
     """All messages of one producer have the same names; one that differs ends the short way, wherever it stands."""
     log = bytearray()
     for n in range(40):
         names = {"KEYS": f"k{n}", "TAGS": "a" * (n % 5 + 1), "UNIQ_KEY": f"{n:08X}", "a-name-longer-than-eight": "v"}
         if n == odd:
-            names = {"TAGS": "other", "KEYS": "order", "x": "y", "UNIQ_KEY": "z"}
+            names = others
         log += encode_record(
             topic="t", queue_id=0, queue_offset=n, physical_offset=len(log), born_timestamp=1, born_host=V4,
             store_timestamp=1, store_host=V4, body=b"b", properties=encode_properties(names),
@@ -114,7 +124,28 @@ def test_uniform_properties_take_the_short_way_to_the_same_answer(odd: int | Non
     for row, start in zip(decode(data), positions, strict=True):
         message = parse_record(data, start)
         assert dict(row["properties"]) == message.properties
-        assert (row["tags"], row["keys"]) == (message.properties["TAGS"], message.properties["KEYS"])
+        assert (row["tags"], row["keys"]) == (message.properties.get("TAGS"), message.properties.get("KEYS"))
+
+
+@pytest.mark.parametrize(
+    "texts",
+    [
+        [b"KEYS\x01k\x02TAGS\x01t\x02", b"KEY\x01k\x02STAGS\x01t\x02"],
+        [b"KEYS\x01k\x02TAGS\x01t\x02", b"KEYS\x01k\x02", b"TAGS\x01t\x02KEYS\x01k\x02TAGS\x01u\x02"],
+    ],
+    ids=["the same letters", "the same names, cut otherwise"],
+)
+def test_names_that_are_the_same_only_when_joined_are_not_taken_for_the_same(texts: list[bytes]) -> None:
+    log = bytearray()
+    for n, properties in enumerate(texts):
+        log += encode_record(
+            topic="t", queue_id=0, queue_offset=n, physical_offset=len(log), born_timestamp=1, born_host=V4,
+            store_timestamp=1, store_host=V4, body=b"b", properties=properties,
+        )  # fmt: skip
+    expected = [decode_properties(properties) for properties in texts]
+    rows = decode(bytes(log))
+    assert [dict(row["properties"]) for row in rows] == expected
+    assert [(row["tags"], row["keys"]) for row in rows] == [(m.get("TAGS"), m.get("KEYS")) for m in expected]
 
 
 def test_only_the_columns_of_the_schema_are_built() -> None:

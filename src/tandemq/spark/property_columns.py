@@ -44,19 +44,13 @@ class PropertyTexts:
 
     def _cut(self) -> None:
         """Finds all separators: `marks`, and how many texts' tokens come before each text."""
-        _, offsets, data = self._texts.buffers()
-        self._offsets = np.frombuffer(offsets, dtype=np.int32, count=self.count + 1)
-        size = int(self._offsets[-1])
-        self._data = np.zeros((size + 3 * _PAD) // 8 * 8, dtype=np.uint8)
-        if size:
-            self._data[_PAD : size + _PAD] = np.frombuffer(data, dtype=np.uint8, count=size)
-        self._text = self._data[_PAD : size + _PAD]
+        self._offsets, self._text = _parts(self._texts)
         marks = np.flatnonzero(self._text <= _VALUE_END)
         kinds = self._text[marks]
         if len(kinds) and not kinds.all():
             marks = marks[kinds > 0]  # a NUL is an ordinary character
         self._marks = marks.astype(np.int32)
-        for stale in ("hashes", "_shapes", "_shape_samples", "_tokens"):
+        for stale in ("hashes", "_padded", "_repeated_names", "_shapes", "_shape_samples", "_tokens"):
             self.__dict__.pop(stale, None)
         self._mark_rows = self._marks_before()
 
@@ -144,9 +138,17 @@ class PropertyTexts:
             hashes[long] ^= self._words_at(stops[long]) * _MIX_LONG  # the last 8 bytes: the pad makes up for them
         return hashes
 
+    @cached_property
+    def _padded(self) -> npt.NDArray[np.uint8]:
+        """The texts with room for a word that begins before them or ends behind them."""
+        size = len(self._text)
+        padded = np.zeros((size + 3 * _PAD) // 8 * 8, dtype=np.uint8)
+        padded[_PAD : size + _PAD] = self._text
+        return padded
+
     def _words_at(self, at: npt.NDArray[np.int64]) -> npt.NDArray[np.uint64]:
         """The 8 bytes at each place, from two aligned reads: numpy's own unaligned gather is several times slower."""
-        words = self._data.view("<u8")
+        words = self._padded.view("<u8")
         low, bits = at >> 3, ((at & 7) << 3).astype(np.uint64)
         # A shift by 64 is undefined, so the upper part goes by 63 - bits and then by one more.
         found: npt.NDArray[np.uint64] = (words[low] >> bits) | (
@@ -158,16 +160,20 @@ class PropertyTexts:
         """Rows whose names may repeat. Messages of one producer share a *shape*, so one row of each shape is
         looked at.
         """
-        offsets = self._pair_rows
         shapes = self._shapes
         if shapes is None:
             return np.empty(0, dtype=np.int64)
         suspects = []
         for shape, row in enumerate(self._shape_samples.tolist()):
-            names = self.hashes[offsets[row] : offsets[row + 1]]
-            if len(np.unique(names)) != len(names):
+            names = self._names_of(row)
+            if len(set(names)) != len(names):
                 suspects.append(np.flatnonzero(shapes == shape))
         return np.concatenate(suspects) if suspects else np.empty(0, dtype=np.int64)
+
+    def _names_of(self, row: int) -> list[bytes]:
+        marks = self._marks[self._mark_rows[row] : self._mark_rows[row + 1]].tolist()
+        starts = [int(self._offsets[row]), *(mark + 1 for mark in marks[1::2])]
+        return [self._text[start:stop].tobytes() for start, stop in zip(starts, marks[0::2], strict=False)]
 
     def _rows_not_utf8(self) -> npt.NDArray[np.int64]:
         if not len(self._text) or self._text.max() < 0x80:
@@ -188,10 +194,8 @@ class PropertyTexts:
         if not len(self._marks):
             return None
         offsets = self._pair_rows
-        if self._even and len(self._marks) % (2 * self.count) == 0:
-            rows = self.hashes.reshape(self.count, -1)
-            if (rows == rows[0]).all():
-                return np.zeros(self.count, dtype=np.int32)
+        if self._names_are_all_the_same():
+            return np.zeros(self.count, dtype=np.int32)
         sums = np.zeros(len(self.hashes) + 1, dtype=np.uint64)
         place = np.arange(len(self.hashes), dtype=np.uint64) - np.repeat(offsets[:-1], np.diff(offsets)).astype(
             np.uint64
@@ -200,6 +204,15 @@ class PropertyTexts:
         shape = sums[offsets[1:]] - sums[offsets[:-1]]
         encoded = pa.array(shape).dictionary_encode()
         return np.asarray(encoded.indices)
+
+    def _names_are_all_the_same(self) -> bool:
+        """Whether all texts have the names of the first, as those of one producer nearly always do."""
+        if not self._even or len(self._marks) % (2 * self.count):
+            return False
+        return _have_same_content(self._names(), self._repeated_names)
+
+    def _names(self) -> pa.Array:
+        return self._tokens.take(pa.array(np.arange(0, 2 * len(self._marks), 4, dtype=np.int32)))
 
     @cached_property
     def _shape_samples(self) -> npt.NDArray[np.int64]:
@@ -222,18 +235,18 @@ class PropertyTexts:
     def _has_one_shape(self) -> bool:
         return self._shapes is not None and len(self._shape_samples) == 1
 
+    @cached_property
     def _repeated_names(self) -> pa.Array:
-        """The names when all texts have the same: those of the first, over and over, without reading the others."""
+        """The names when all texts have the same: those of the first, over and over."""
         each = int(self._pair_rows[1])
         names = self._tokens.take(pa.array(np.arange(0, 4 * each, 4, dtype=np.int32)))
-        _, offsets_buffer, data = names.buffers()
-        ends = np.frombuffer(offsets_buffer, dtype=np.int32, count=each + 1)
-        size = int(ends[-1])
+        ends, text = _parts(names)
+        size = len(text)
         offsets = np.empty(each * self.count + 1, dtype=np.int32)
         offsets[0] = 0
         starts = np.arange(self.count, dtype=np.int32) * size
         np.add(starts[:, None], ends[1:], out=offsets[1:].reshape(self.count, each))
-        repeated = np.tile(np.frombuffer(data, dtype=np.uint8, count=size), self.count)
+        repeated = np.tile(text, self.count)
         buffers = [None, pa.py_buffer(offsets), pa.py_buffer(repeated)]
         return pa.Array.from_buffers(pa.string(), each * self.count, buffers)
 
@@ -241,10 +254,8 @@ class PropertyTexts:
         """The map column."""
         if self._dicts is not None:
             return pa.array([list(properties.items()) for properties in self._dicts], type=wanted)
-        pairs = len(self._marks) // 2
-        index = np.arange(0, 4 * pairs, 4, dtype=np.int32)
-        names = self._repeated_names() if self._has_one_shape else self._tokens.take(pa.array(index))
-        values = self._tokens.take(pa.array(index + 2))
+        names = self._repeated_names if self._has_one_shape else self._names()
+        values = self._tokens.take(pa.array(np.arange(2, 2 * len(self._marks), 4, dtype=np.int32)))
         return pa.MapArray.from_arrays(pa.array(self._pair_rows), names, values, type=wanted)
 
     def value_of(self, name: str) -> pa.Array:
@@ -253,27 +264,46 @@ class PropertyTexts:
             return pa.array([properties.get(name) for properties in self._dicts], type=pa.string())
         if self._shapes is None:
             return pa.nulls(self.count, pa.string())
-        samples, offsets, tokens = self._shape_samples, self._pair_rows, self._tokens
-        place = np.full(len(samples), -1, dtype=np.int64)
-        for shape, row in enumerate(samples.tolist()):
-            for pair in range(offsets[row], offsets[row + 1]):
-                if tokens[4 * pair].as_py() == name:
-                    place[shape] = pair - offsets[row]
-        at = place[self._shapes]
-        index = pa.array((offsets[:-1] + at) * 4 + 2, mask=at < 0)
-        return tokens.take(index)
+        wanted = name.encode()
+        places = []
+        for row in self._shape_samples.tolist():
+            names = self._names_of(row)
+            places.append(names.index(wanted) if wanted in names else -1)
+        if places == [-1]:
+            return pa.nulls(self.count, pa.string())
+        if len(places) == 1:
+            return self._tokens.take(pa.array((self._pair_rows[:-1] + np.int32(places[0])) * 4 + 2))
+        at = np.array(places, dtype=np.int64)[self._shapes]
+        return self._tokens.take(pa.array((self._pair_rows[:-1] + at) * 4 + 2, mask=at < 0))
 
 
 def _with_last_separator(texts: pa.Array) -> pa.Array:
     """Some clients leave the last separator out: texts that lack it get it."""
     if not len(texts):
         return texts
-    lengths = pc.binary_length(texts)
-    lacking = pc.and_(pc.greater(lengths, 0), pc.invert(pc.ends_with(texts, b"\x02")))
-    if not pc.any(lacking).as_py():
+    offsets, text = _parts(texts)
+    if not len(text):
+        return texts
+    last = text[np.maximum(offsets[1:], 1) - 1]
+    lacking = (last != _VALUE_END) & (offsets[1:] > offsets[:-1])
+    if not lacking.any():
         return texts
     joined = pc.binary_join_element_wise(texts, b"\x02", b"")
-    return pc.if_else(lacking, joined, texts)
+    return pc.if_else(pa.array(lacking), joined, texts)
+
+
+def _have_same_content(one: pa.Array, other: pa.Array) -> bool:
+    """Whether two string columns without nulls are equal; by their buffers, which is quickest."""
+    (offsets, text), (other_offsets, other_text) = _parts(one), _parts(other)
+    return np.array_equal(offsets, other_offsets) and np.array_equal(text, other_text)
+
+
+def _parts(texts: pa.Array) -> tuple[npt.NDArray[np.int32], npt.NDArray[np.uint8]]:
+    """Offsets and bytes of a string or binary column that starts at offset 0 of its buffers."""
+    _, offsets_buffer, data = texts.buffers()
+    offsets = np.frombuffer(offsets_buffer, dtype=np.int32, count=len(texts) + 1)
+    size = int(offsets[-1])
+    return offsets, np.frombuffer(data, dtype=np.uint8, count=size) if size else np.empty(0, dtype=np.uint8)
 
 
 def _is_utf8(text: bytes) -> bool:
