@@ -77,8 +77,11 @@ class FrameInProgress:
         self._direct = 0
         self.is_lone = False
         """A single send waited for what came last."""
-        self.is_catching_up = False
-        """Some of what the master had when the session began is missing."""
+
+    @property
+    def is_catching_up(self) -> bool:
+        """Whether some of what the master had when the session began is missing, as far as one can know."""
+        return False
 
     @property
     def missing(self) -> int:
@@ -289,7 +292,6 @@ class SlaveState(FrameInProgress):
             alone_from=-1,
         )
         self._complete_at = welcome.end
-        self.is_catching_up = start < welcome.end
         self.phase = SlavePhase.FOLLOWING
         self.trouble = None
         self._acked = (start, min(self.log.flushed, start))
@@ -348,6 +350,10 @@ class SlaveState(FrameInProgress):
             self._frame_complete(out, now)
 
     @property
+    def is_catching_up(self) -> bool:
+        return self.log.end < self._complete_at
+
+    @property
     def unsummed(self) -> int:
         return self._frames.unsummed if self.window else 0
 
@@ -385,10 +391,8 @@ class SlaveState(FrameInProgress):
             out.append(Commit(self._direct))
         self._drop_partial()
         self.log.end += head.size
-        if self.log.end >= self._complete_at:
-            self.is_catching_up = False
-            if not self.record.complete:
-                self._save(out, complete=True)
+        if not self.record.complete and not self.is_catching_up:
+            self._save(out, complete=True)
         self.is_lone = head.lone
         if head.flush:
             out.append(FlushSoon())
