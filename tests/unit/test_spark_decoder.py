@@ -3,6 +3,7 @@
 import random
 from typing import Any
 
+import numpy as np
 import pyarrow as pa
 import pytest
 
@@ -10,8 +11,10 @@ from tandemq.codec.compression import compress
 from tandemq.codec.record import encode_record, parse_record
 from tandemq.errors import ConfigError, CorruptRecord
 from tandemq.model.message import COMPRESSION_LZ4, COMPRESSION_ZSTD, decode_properties, encode_properties
+from tandemq.spark import scan
 from tandemq.spark.columns import COLUMNS, CORRUPT, default_arrow_schema
 from tandemq.spark.decoder import Decoder, Wanted
+from tandemq.spark.fields import Fields
 from tandemq.spark.walk import End, resynchronise, walk
 
 V4 = bytes([10, 0, 0, 9]) + (40000).to_bytes(4, "big")
@@ -302,3 +305,37 @@ def test_not_null_is_believed_only_where_it_is_true() -> None:
     for schema, may_be_damaged in ((StructType([body]), True), (StructType([tags]), False)):
         with pytest.raises(ConfigError, match="the schema says NOT NULL, but it may be null here"):
             arrow_schema(schema, may_be_damaged=may_be_damaged)
+
+
+def test_a_run_is_decoded_at_once_and_handed_over_in_batches_of_bounded_size(monkeypatch: pytest.MonkeyPatch) -> None:
+    log, positions = make_log(3000)
+    whole = decode(log)
+    monkeypatch.setattr(scan, "RUN_BYTES", 100_000)
+    monkeypatch.setattr(scan, "BATCH_BYTES", 20_000)
+    decoder = Decoder(ALL)
+    found = [
+        batch
+        for run in scan.runs(np.array(positions))
+        for batch in scan.decoded(decoder, log, run, base=0, rows_max=50)
+    ]
+    assert [row for batch in found for row in batch.to_pylist()] == whole
+    assert max(batch.num_rows for batch in found) <= 50
+    assert all(batch.num_rows > 0 for batch in found)
+    wide = [batch.nbytes for batch in scan.decoded(decoder, log, np.array(positions[:200]), base=0, rows_max=20_000)]
+    assert len(wide) > 1
+    assert sum(wide) / len(wide) <= 20_000
+
+
+@pytest.mark.parametrize("before", [0, 3, 5000])
+@pytest.mark.parametrize("behind", [0, 3, 5000])
+@pytest.mark.parametrize("sizes", [[0], [7], [0, 0, 0], [1, 900, 0, 5, 900], [400] * 20])
+def test_ranges_are_gathered_wherever_they_lie_in_the_buffer(before: int, behind: int, sizes: list[int]) -> None:
+    rng = random.Random(before + behind)
+    parts = [rng.randbytes(size) for size in sizes]
+    gaps = [bytes(rng.randrange(9)) for _ in sizes[1:]]
+    buffer, at = bytes(before), []
+    for part, gap in zip(parts, [*gaps, b""], strict=True):
+        at.append(len(buffer))
+        buffer += part + gap
+    fields = Fields(buffer + bytes(behind), np.empty(0, dtype=np.int64))
+    assert fields.gather(np.array(at), np.array(sizes, dtype=np.int32)).to_pylist() == parts

@@ -26,7 +26,7 @@ from tandemq.spark.notes import note
 from tandemq.spark.offsets import DataLost, Offsets, Range, Ranges, Slice, key_of
 from tandemq.spark.options import ConnectOptions, PullOptions, ReadFrom
 from tandemq.spark.pause import pause
-from tandemq.spark.scan import batches
+from tandemq.spark.scan import decoded, runs
 from tandemq.spark.topics import is_system_topic
 from tandemq.spark.walk import walk
 
@@ -456,8 +456,8 @@ def _decoded(chunks: list[bytes | memoryview], decoder: Decoder, rows_max: int) 
         return
     buffer = chunks[0] if len(chunks) == 1 and isinstance(chunks[0], bytes) else b"".join(chunks)
     found = walk(buffer, 0, len(buffer), len(buffer))
-    for positions in batches(found.positions, rows_max):
-        yield from decoder.decode(buffer, positions)
+    for positions in runs(found.positions):
+        yield from decoded(decoder, buffer, positions, None, rows_max)
     if found.next != len(buffer):
         decoder.report(
             0,

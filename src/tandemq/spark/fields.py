@@ -29,6 +29,9 @@ PREPARED_OFFSET_AT = RECONSUME_TIMES_AT + 4
 BODY_SIZE_AT = PREPARED_OFFSET_AT + 8
 BODY_AT = WHOLE_HEADS[0].size
 
+_SPAN_MAX = (1 << 31) - 1
+"""Bytes that offsets of 32 bits reach."""
+
 Shift = npt.NDArray[np.int64] | int
 
 
@@ -184,16 +187,22 @@ class Fields:
     def gather(self, at: npt.NDArray[np.int64], size: npt.NDArray[Any]) -> pa.Array:
         """The byte ranges as one BinaryArray, copied by Arrow in one go.
 
-        The ranges are the even elements of an array that spans the buffer without a gap (range, gap, range, ...), which
-        needs ascending ranges; `take` then gathers them.
+        The ranges are the odd elements of an array that spans the buffer without a gap (gap, range, gap, ..., gap),
+        which needs ascending ranges; `take` then gathers them. It reserves as many bytes as so many average elements
+        have, and copies all again when these are too few: the outer gaps are as large as it takes to be enough.
         """
         count = len(at)
         if not count:
             return pa.array([], type=pa.binary())
-        base = int(at[0])
-        offsets = np.empty(2 * count, dtype=np.int32)
-        offsets[0::2] = at - base
-        offsets[1::2] = at + size - base
+        first, end = int(at[0]), int(at[-1]) + int(size[-1])
+        spare = max(0, min((2 * count + 1) * (int(size.sum()) // count + 1), _SPAN_MAX) - (end - first))
+        after = min(spare, len(self.view) - end)
+        base = first - min(spare - after, first)
+        offsets = np.empty(2 * count + 2, dtype=np.int32)
+        offsets[0] = 0
+        offsets[1:-1:2] = at - base
+        np.add(offsets[1:-1:2], size, out=offsets[2::2], casting="unsafe")
+        offsets[-1] = end + after - base
         data = pa.py_buffer(self.buffer).slice(base)
-        spans = pa.Array.from_buffers(pa.binary(), 2 * count - 1, [None, pa.py_buffer(offsets), data])
-        return spans.take(pa.array(np.arange(0, 2 * count, 2, dtype=np.int32)))
+        spans = pa.Array.from_buffers(pa.binary(), 2 * count + 1, [None, pa.py_buffer(offsets), data])
+        return spans.take(pa.array(np.arange(1, 2 * count + 1, 2, dtype=np.int32)))

@@ -154,7 +154,7 @@ class SelectOptions:
     rows_per_batch: int = setting(
         "rowsPerBatch",
         20_000,
-        "Rows of one Arrow batch at most; fewer where these are more than about 4 MiB of log.",
+        "Rows of one Arrow batch at most; fewer where these are more than 4 MiB.",
         minimum=1,
         maximum=1_000_000,
     )
