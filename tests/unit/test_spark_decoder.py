@@ -181,6 +181,33 @@ def test_lanes_stop_where_the_chain_is_broken(at: int) -> None:
     assert resynchronise(damaged, victim, len(log), len(log), 0) == starts[starts.index(victim) + 1]
 
 
+@pytest.mark.parametrize("seed", range(12))
+def test_lanes_and_the_plain_loop_agree_on_damaged_logs(seed: int) -> None:
+    """Sizes of nothing, too small, negative or beyond the end, foreign magics, and logs cut anywhere."""
+    log, starts = make_log(1500, 8, sys_flag=0, body=b"x" * 400)
+    rng, damaged = random.Random(seed), bytearray(log)
+    for victim in rng.sample(starts, rng.randrange(4)):
+        at, value = rng.choice(
+            (
+                (0, 0),
+                (0, 7),
+                (0, 90),
+                (0, 91),
+                (0, 0x7FFFFFFF),
+                (0, 0x80000000),
+                (0, 0xFFFFFFFF),
+                (4, 0),
+                (4, 0xDAA320FF),
+            )
+        )
+        damaged[victim + at : victim + at + 4] = value.to_bytes(4, "big")
+    limit = rng.choice((len(log), len(log) - 1, starts[-1] + 8, starts[-1] + 7, starts[-1] + 1))
+    found = walk(damaged, 0, len(log), limit, base=0)
+    plain = walk(damaged, 0, len(log), limit, base=0, records_max=len(log))
+    assert found.positions.tolist() == plain.positions.tolist()
+    assert (found.next, found.end) == (plain.next, plain.end)
+
+
 @pytest.mark.parametrize(
     ("tail", "end"),
     [

@@ -170,7 +170,7 @@ class Decoder:
                 fields = fields.selected(keep)
         if not (wanted.topics or wanted.excluded_topic or "topic" in self.schema.names):
             return fields, None
-        only = fields.only_topic()
+        only = fields.only_topic
         if only is not None:
             name = _text(only)
             if not self._topic_allowed(name):

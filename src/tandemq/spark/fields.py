@@ -35,6 +35,12 @@ _SPAN_MAX = (1 << 31) - 1
 Shift = npt.NDArray[np.int64] | int
 
 
+def of_one_size(view: npt.NDArray[np.uint8], at: npt.NDArray[Any], size: int) -> npt.NDArray[np.uint8]:
+    """The `size` bytes at each place, one after the other: a copy of whole blocks, far cheaper than many odd reads."""
+    blocks = np.ndarray(shape=(max(0, len(view) - size + 1),), dtype=f"V{size}", buffer=view.data, strides=(1,))
+    return np.asarray(blocks[at]).view(np.uint8)
+
+
 class Fields:
     """The records of `buffer` at `positions`, every one known to end inside the buffer."""
 
@@ -52,30 +58,22 @@ class Fields:
 
     @cached_property
     def _heads(self) -> npt.NDArray[np.uint8]:
-        """The first 88 bytes of each record, one row each: one copy of a block is far cheaper than many odd reads."""
-        blocks = np.ndarray(
-            shape=(max(0, len(self.view) - BODY_AT + 1),), dtype=f"V{BODY_AT}", buffer=self.view.data, strides=(1,)
-        )
-        return np.asarray(blocks[self.positions]).view(np.uint8).reshape(len(self.positions), BODY_AT)
-
-    @cached_property
-    def _words(self) -> npt.NDArray[np.uint32]:
-        """The heads as native 32-bit words: every field lies on one, so bytes are swapped once for all columns."""
-        return self._heads.view(">u4").astype(np.uint32)
+        """The first 88 bytes of each record, one after the other."""
+        return of_one_size(self.view, self.positions, BODY_AT)
 
     def int32(self, at: int, shift: Shift = 0) -> npt.NDArray[np.int32]:
-        if isinstance(shift, int):
-            return np.ascontiguousarray(self._words[:, at // 4]).view(np.int32)
-        return np.asarray(big_endian(self.view, ">i4")[self.positions + at + shift], dtype=np.int32)
+        return self._numbers(">i4", at, shift).astype(np.int32)
 
     def int64(self, at: int, shift: Shift = 0) -> npt.NDArray[np.int64]:
-        if isinstance(shift, int):
-            high = self._words[:, at // 4].astype(np.int64)
-            return np.asarray((high << 32) | self._words[:, at // 4 + 1])
-        return np.asarray(big_endian(self.view, ">i8")[self.positions + at + shift], dtype=np.int64)
+        return self._numbers(">i8", at, shift).astype(np.int64)
 
-    def _short(self, at: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
-        return np.asarray((self.view[at].astype(np.int64) << 8) | self.view[at + 1])
+    def _numbers(self, kind: str, at: int, shift: Shift) -> npt.NDArray[Any]:
+        if isinstance(shift, int):
+            return np.ndarray(shape=(len(self),), dtype=kind, buffer=self._heads.data, offset=at, strides=(BODY_AT,))
+        return np.asarray(big_endian(self.view, kind)[self.positions + at + shift])
+
+    def _shorts(self, at: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
+        return big_endian(self.view, ">u2")[at].astype(np.int64)
 
     @cached_property
     def size(self) -> npt.NDArray[np.int32]:
@@ -87,7 +85,7 @@ class Fields:
 
     @cached_property
     def _is_v2(self) -> npt.NDArray[np.bool_] | None:
-        is_v2 = self._heads[:, 7] == MAGIC_V2 & 0xFF
+        is_v2 = self._heads[7::BODY_AT] == MAGIC_V2 & 0xFF
         return is_v2 if is_v2.any() else None
 
     def _v6_shift(self, bit: int) -> Shift:
@@ -118,23 +116,26 @@ class Fields:
 
     @cached_property
     def topic_size(self) -> npt.NDArray[np.int64]:
+        """May be asked for once the body is known to end inside the record."""
+        if self.only_topic is not None:
+            return np.full(len(self), len(self.only_topic))
         sizes = self.view[self.topic_at - 1].astype(np.int64)
         if self._is_v2 is not None:
-            sizes = np.where(self._is_v2, self._short(self.topic_at - 2), sizes)
+            sizes = np.where(self._is_v2, self._shorts(self.topic_at - 2), sizes)
         return sizes
 
+    @cached_property
     def only_topic(self) -> bytes | None:
         """The topic if all records have the same one (nearly always, where queues are read), else None."""
-        if not len(self):
+        if not len(self) or self._is_v2 is not None:
             return None
-        size = int(self.topic_size[0])
-        if not size or not (self.topic_size == size).all():
+        length_at = self.topic_at - 1
+        size = 1 + int(self.view[length_at[0]])
+        if int(length_at.max()) + size > len(self.view):
             return None
-        texts = np.ndarray(shape=(len(self.view) - size + 1,), dtype=f"V{size}", buffer=self.view.data, strides=(1,))[
-            self.topic_at
-        ]
-        rows = texts.view(np.uint8).reshape(len(self), size)
-        return rows[0].tobytes() if (rows == rows[0]).all() else None
+        found = of_one_size(self.view, length_at, size)
+        first = found[:size].tobytes()
+        return first[1:] if size > 1 and found.tobytes() == first * len(self) else None
 
     @cached_property
     def properties_at(self) -> npt.NDArray[np.int64]:
@@ -142,7 +143,7 @@ class Fields:
 
     @cached_property
     def properties_size(self) -> npt.NDArray[np.int64]:
-        return self._short(self.properties_at - 2)
+        return self._shorts(self.properties_at - 2)
 
     def broken(self) -> dict[int, str]:
         """index -> what is wrong, for records whose fields don't add up to their size; checked in the order of

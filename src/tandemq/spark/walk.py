@@ -25,8 +25,9 @@ _MAGIC_BITS = MAGIC_V1 & _MAGIC_MASK
 """Two magics, told from all others by one comparison; the bits they differ in (0x0C) also allow two unused values,
 which the decoder refuses."""
 _LANE_BYTES = 1 << 16
-"""About 80 records of 800 bytes per lane: enough to pay for finding its start, and enough lanes for numpy."""
-_LANES_MIN = 8
+"""About 80 records of 800 bytes per lane at least: that pays for finding its start."""
+_LANES_MIN, _LANES_MAX = 8, 256
+"""Fewer don't keep numpy busy; more don't make it busier, and every start must be found."""
 
 
 class End(Enum):
@@ -61,7 +62,7 @@ def walk(buffer: Any, start: int, stop: int, limit: int, *, base: int | None = N
     """
     limit = min(limit, len(buffer))
     stop = min(stop, limit)
-    lanes = min((stop - start) // _LANE_BYTES, 4096)
+    lanes = min((stop - start) // _LANE_BYTES, _LANES_MAX)
     found: list[Positions] = []
     if lanes >= _LANES_MIN and not records_max:
         view = np.frombuffer(buffer, dtype=np.uint8, count=limit)
@@ -98,38 +99,36 @@ def _hop(buffer: Any, position: int, stop: int, limit: int, records_max: int) ->
 def _walk_lanes(
     buffer: Any, view: npt.NDArray[np.uint8], start: int, stop: int, limit: int, base: int | None, lanes: int
 ) -> tuple[Positions, int]:
-    """Positions as far as the lanes meet, and where the loop must go on."""
+    """Positions as far as the lanes meet, and where the loop must go on.
+
+    The lanes run first, by the sizes alone; what they met is judged afterwards, all at once.
+    """
     starts = _lane_starts(buffer, start, stop, limit, base, lanes)
     bounds = np.append(starts[1:], stop)
     ends = starts.copy()
-    heads = big_endian(view, ">i8")
-    steps: list[Positions] = []
-    owners: list[Positions] = []
-    lane = np.arange(len(starts))
-    position, bound = starts, bounds
+    all_heads = big_endian(view, ">i8")
+    steps: list[tuple[Positions, Positions, Positions]] = []
+    lane, position, bound = np.arange(len(starts)), starts, np.minimum(bounds, limit - 7)
     while len(position):
-        readable = position <= limit - 8
-        if not readable.all():
-            lane, position, bound = lane[readable], position[readable], bound[readable]
-        head = heads[position].astype(np.int64)
-        after = position + (head >> 32)
-        good = (head & _MAGIC_MASK) == _MAGIC_BITS
-        good &= (head >= FIXED_SIZE_V4 << 32) & (after <= limit)
-        if not good.all():
-            lane, position, bound, after = lane[good], position[good], bound[good], after[good]
-        steps.append(position)
-        owners.append(lane)
-        position = after
-        ends[lane] = position
+        head = all_heads[position].astype(np.int64)
+        steps.append((position, head, lane))
+        position = position + np.maximum(head >> 32, FIXED_SIZE_V4)
         going = position < bound
         if not going.all():
+            ends[lane] = position
             lane, position, bound = lane[going], position[going], bound[going]
-    positions = np.concatenate(steps) if steps else np.empty(0, dtype=np.int64)
+    positions, heads, owners = (np.concatenate(of_all) for of_all in zip(*steps, strict=True))
+    good = (heads & _MAGIC_MASK) == _MAGIC_BITS
+    good &= (heads >= FIXED_SIZE_V4 << 32) & (positions + (heads >> 32) <= limit)
+    if not good.all():
+        np.minimum.at(ends, owners[~good], positions[~good])
+        before = positions < ends[owners]
+        positions, owners = positions[before], owners[before]
     meets = ends[:-1] == bounds[:-1]
     if meets.all():
         return np.sort(positions), int(ends[-1])
     whole = int(np.argmin(meets))
-    return np.sort(positions[np.concatenate(owners) <= whole]), int(ends[whole])
+    return np.sort(positions[owners <= whole]), int(ends[whole])
 
 
 def _lane_starts(buffer: Any, start: int, stop: int, limit: int, base: int | None, lanes: int) -> Positions:
