@@ -12,7 +12,7 @@ from tandemq.codec.record import encode_record, parse_record
 from tandemq.errors import ConfigError, CorruptRecord
 from tandemq.model.message import COMPRESSION_LZ4, COMPRESSION_ZSTD, decode_properties, encode_properties
 from tandemq.spark import scan
-from tandemq.spark.columns import COLUMNS, CORRUPT, default_arrow_schema
+from tandemq.spark.columns import COLUMNS, CORRUPT, DEFAULT_COLUMNS, arrow_schema, default_arrow_schema, spark_schema
 from tandemq.spark.decoder import Decoder, Wanted
 from tandemq.spark.fields import Fields
 from tandemq.spark.walk import End, resynchronise, walk
@@ -300,6 +300,8 @@ def test_wanted_topics_tags_keys_and_times_select_rows() -> None:
         m.queue_offset for m in everything if {"k7", "shared"} & set(m.properties.get("KEYS", "").split())
     ]
     assert offsets(Wanted(stored_from_ms=1_700_000_000_011, stored_before_ms=1_700_000_000_016)) == [10, 11, 12, 13, 14]
+    nothing = Wanted(stored_from_ms=1_800_000_000_000, topics=frozenset({"orders"}), tags=frozenset({"tag1"}))
+    assert decode(log, ALL, wanted=nothing) == []
 
 
 def test_a_body_may_be_read_as_text() -> None:
@@ -325,13 +327,22 @@ def test_not_null_is_believed_only_where_it_is_true() -> None:
     """Spark would read garbage where a column that it must not look at for nulls has one."""
     from pyspark.sql.types import BinaryType, StringType, StructField, StructType
 
-    from tandemq.spark.columns import arrow_schema
-
     body, tags = StructField("body", BinaryType(), nullable=False), StructField("tags", StringType(), nullable=False)
     assert not arrow_schema(StructType([body]), may_be_damaged=False).field("body").nullable
     for schema, may_be_damaged in ((StructType([body]), True), (StructType([tags]), False)):
         with pytest.raises(ConfigError, match="the schema says NOT NULL, but it may be null here"):
             arrow_schema(schema, may_be_damaged=may_be_damaged)
+
+
+def test_the_own_schema_says_of_everything_that_can_not_be_null_that_it_is_not() -> None:
+    """Spark looks for nulls wherever there may be one, six times for six properties."""
+    own = spark_schema(DEFAULT_COLUMNS, may_be_damaged=False)
+    assert {column.name for column in own if column.nullable} == {"keys", "tags"}
+    assert not own["properties"].dataType.valueContainsNull
+    log, starts = make_log(200)
+    [batch] = Decoder(arrow_schema(own, may_be_damaged=False)).decode(log, np.array(starts), base=0)
+    batch.validate(full=True)
+    assert all(column.nullable for column in spark_schema(DEFAULT_COLUMNS, may_be_damaged=True))
 
 
 def test_a_run_is_decoded_at_once_and_handed_over_in_batches_of_bounded_size(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -4,11 +4,14 @@ A user schema is the only way to tell a Python source which columns are wanted (
 reader takes one and the decoder builds nothing else.
 """
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
 from tandemq.errors import ConfigError
+
+if TYPE_CHECKING:
+    from pyspark.sql.types import StructType
 
 CORRUPT = "_corrupt_record"
 """With mode=permissive and this column in the schema, damage becomes a row that says what and where."""
@@ -60,10 +63,26 @@ _ON_DEMAND = {"properties_raw", "prepared_transaction_offset", "record_size", "b
 DEFAULT_COLUMNS = tuple(name for name in COLUMNS if name not in _ON_DEMAND)
 
 
-def ddl(names: tuple[str, ...] | list[str] = DEFAULT_COLUMNS, *, may_be_damaged: bool = True) -> str:
-    """The schema of these columns as Spark's DDL text; a damaged record may lack any of them."""
-    ends = {True: "", False: " NOT NULL"}
-    return ", ".join(f"`{name}` {COLUMNS[name][0]}{ends[_nullable(name, may_be_damaged)]}" for name in names)
+def ddl(names: tuple[str, ...] | list[str]) -> str:
+    """The schema of these columns as Spark's DDL text; any may be null."""
+    return ", ".join(f"`{name}` {COLUMNS[name][0]}" for name in names)
+
+
+def spark_schema(names: tuple[str, ...], *, may_be_damaged: bool) -> "StructType":
+    """The schema that says of all that can't be null that it isn't; a damaged record may lack any column."""
+    from pyspark.sql import types
+
+    of = {
+        "STRING": types.StringType(),
+        "INT": types.IntegerType(),
+        "BIGINT": types.LongType(),
+        "TIMESTAMP": types.TimestampType(),
+        "BINARY": types.BinaryType(),
+        "MAP<STRING, STRING>": types.MapType(types.StringType(), types.StringType(), valueContainsNull=False),
+    }
+    return types.StructType(
+        [types.StructField(name, of[COLUMNS[name][0]], _nullable(name, may_be_damaged)) for name in names]
+    )
 
 
 def _nullable(name: str, may_be_damaged: bool) -> bool:

@@ -58,8 +58,8 @@ class Fields:
 
     @cached_property
     def _heads(self) -> npt.NDArray[np.uint8]:
-        """The first 88 bytes of each record, one after the other."""
-        return of_one_size(self.view, self.positions, BODY_AT)
+        """The first 88 bytes of each record, a row each."""
+        return of_one_size(self.view, self.positions, BODY_AT).reshape(len(self), BODY_AT)
 
     def int32(self, at: int, shift: Shift = 0) -> npt.NDArray[np.int32]:
         return self._numbers(">i4", at, shift).astype(np.int32)
@@ -69,7 +69,7 @@ class Fields:
 
     def _numbers(self, kind: str, at: int, shift: Shift) -> npt.NDArray[Any]:
         if isinstance(shift, int):
-            return np.ndarray(shape=(len(self),), dtype=kind, buffer=self._heads.data, offset=at, strides=(BODY_AT,))
+            return self._heads[:, at : at + np.dtype(kind).itemsize].view(kind)[:, 0]
         return np.asarray(big_endian(self.view, kind)[self.positions + at + shift])
 
     def _shorts(self, at: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
@@ -85,7 +85,7 @@ class Fields:
 
     @cached_property
     def _is_v2(self) -> npt.NDArray[np.bool_] | None:
-        is_v2 = self._heads[7::BODY_AT] == MAGIC_V2 & 0xFF
+        is_v2 = self._heads[:, 7] == MAGIC_V2 & 0xFF
         return is_v2 if is_v2.any() else None
 
     def _v6_shift(self, bit: int) -> Shift:

@@ -21,7 +21,7 @@ from pyspark.sql.datasource import (
 from pyspark.sql.types import StructType
 
 from tandemq.errors import ConfigError, TandemError
-from tandemq.spark.columns import arrow_schema, ddl
+from tandemq.spark.columns import arrow_schema, spark_schema
 from tandemq.spark.options import FileOptions, Mode, Order, PullOptions, SelectOptions, SinkOptions, parse
 
 
@@ -54,8 +54,8 @@ class RocketMQSource(DataSource):
     def _options(self) -> PullOptions:
         return parse(PullOptions, dict(self.options))
 
-    def schema(self) -> str:
-        return _ddl(self._options())
+    def schema(self) -> StructType:
+        return _schema(self._options())
 
     def reader(self, schema: StructType) -> DataSourceReader:
         from tandemq.spark.broker_access import BrokerAccess
@@ -105,8 +105,8 @@ class CommitLogSource(DataSource):
     def _options(self) -> FileOptions:
         return parse(FileOptions, dict(self.options))
 
-    def schema(self) -> str:
-        return _ddl(self._options())
+    def schema(self) -> StructType:
+        return _schema(self._options())
 
     def reader(self, schema: StructType) -> DataSourceReader:
         from tandemq.spark.file_access import FileAccess
@@ -134,8 +134,8 @@ class CommitLogSource(DataSource):
         return LogStreamReader(options, columns)
 
 
-def _ddl(options: SelectOptions) -> str:
-    return ddl(options.wanted_columns, may_be_damaged=options.mode is Mode.PERMISSIVE)
+def _schema(options: SelectOptions) -> StructType:
+    return spark_schema(options.wanted_columns, may_be_damaged=options.mode is Mode.PERMISSIVE)
 
 
 def _arrow_schema(schema: StructType, options: SelectOptions) -> pa.Schema:
