@@ -48,9 +48,9 @@ class PropertyTexts:
         marks = np.flatnonzero(self._text <= _VALUE_END)
         kinds = self._text[marks]
         if len(kinds) and not kinds.all():
-            marks = marks[kinds > 0]  # a NUL is an ordinary character
-        self._marks = marks.astype(np.int32)
-        for stale in ("hashes", "_padded", "_repeated_names", "_shapes", "_shape_samples", "_tokens"):
+            marks, kinds = marks[kinds > 0], kinds[kinds > 0]  # a NUL is an ordinary character
+        self._marks, self._kinds = marks.astype(np.int32), kinds
+        for stale in ("hashes", "_padded", "_repeated_names", "_shapes", "_shape_samples", "_value_spans"):
             self.__dict__.pop(stale, None)
         self._mark_rows = self._marks_before()
 
@@ -65,7 +65,7 @@ class PropertyTexts:
 
     def _irregular_rows(self) -> npt.NDArray[np.int64]:
         """Rows that must be rewritten before tokens can be read off."""
-        marks, kinds = self._marks, self._text[self._marks]
+        marks, kinds = self._marks, self._kinds
         regular = (
             len(marks) % 2 == 0
             and bool((kinds[0::2] == _NAME_END).all())
@@ -74,9 +74,7 @@ class PropertyTexts:
         )
         if not regular:
             return self._rows_with_bad_separators(kinds)
-        lengths = self._token_lengths()
-        bad_tokens = lengths == 0
-        rows = [self._rows_of(np.flatnonzero(bad_tokens) // 2)] if bad_tokens.any() else []
+        rows = [self._rows_with_empty_tokens()]
         rows.append(self._rows_with_duplicates())
         rows.append(self._rows_not_utf8())
         return np.unique(np.concatenate(rows))
@@ -106,14 +104,13 @@ class PropertyTexts:
             texts[row] = encode_properties(properties)
         self._texts = pa.array(texts, type=pa.binary())
 
-    def _token_lengths(self) -> npt.NDArray[np.int32]:
+    def _rows_with_empty_tokens(self) -> npt.NDArray[np.int64]:
+        """Texts follow one another, so a token goes from mark to mark, whosesoever they are."""
         marks = self._marks
-        lengths = np.empty(len(marks), dtype=np.int32)
-        if len(marks):
-            lengths[0] = marks[0]
-            np.subtract(marks[1:], marks[:-1], out=lengths[1:])
-            lengths[1:] -= 1
-        return lengths
+        empty = np.flatnonzero(marks[1:] - marks[:-1] == 1) + 1
+        if len(marks) and marks[0] == 0:
+            empty = np.append(0, empty)
+        return self._rows_of(empty // 2)
 
     def _rows_of(self, pairs: npt.NDArray[Any]) -> npt.NDArray[np.int64]:
         return np.searchsorted(self._pair_rows, pairs, side="right") - 1
@@ -212,7 +209,11 @@ class PropertyTexts:
         return _have_same_content(self._names(), self._repeated_names)
 
     def _names(self) -> pa.Array:
-        return self._tokens.take(pa.array(np.arange(0, 2 * len(self._marks), 4, dtype=np.int32)))
+        """All names, one after the other."""
+        offsets = np.append(np.int32(0), self._marks)
+        offsets[2::2] += 1
+        spans = _spans(offsets, self._text)
+        return spans.take(pa.array(np.arange(0, len(self._marks), 2, dtype=np.int32)))
 
     @cached_property
     def _shape_samples(self) -> npt.NDArray[np.int64]:
@@ -221,15 +222,11 @@ class PropertyTexts:
         return np.unique(self._shapes, return_index=True)[1]
 
     @cached_property
-    def _tokens(self) -> pa.Array:
-        """name, separator, value, separator, ... over the whole buffer: elements to take from, nothing copied."""
-        marks = self._marks
-        offsets = np.empty(2 * len(marks) + 1, dtype=np.int32)
-        offsets[0] = 0
-        offsets[1::2] = marks
-        offsets[2::2] = marks + 1
-        data = pa.py_buffer(self._text)
-        return pa.Array.from_buffers(pa.string(), 2 * len(marks), [None, pa.py_buffer(offsets), data])
+    def _value_spans(self) -> pa.Array:
+        """value, what lies between, value, ...: elements to take from, not copied; pair n has its value at 2 n."""
+        offsets = self._marks.copy()
+        offsets[0::2] += 1
+        return _spans(offsets, self._text)
 
     @property
     def _has_one_shape(self) -> bool:
@@ -239,8 +236,7 @@ class PropertyTexts:
     def _repeated_names(self) -> pa.Array:
         """The names when all texts have the same: those of the first, over and over."""
         each = int(self._pair_rows[1])
-        names = self._tokens.take(pa.array(np.arange(0, 4 * each, 4, dtype=np.int32)))
-        ends, text = _parts(names)
+        ends, text = _parts(pa.array(self._names_of(0), type=pa.binary()))
         size = len(text)
         offsets = np.empty(each * self.count + 1, dtype=np.int32)
         offsets[0] = 0
@@ -255,7 +251,7 @@ class PropertyTexts:
         if self._dicts is not None:
             return pa.array([list(properties.items()) for properties in self._dicts], type=wanted)
         names = self._repeated_names if self._has_one_shape else self._names()
-        values = self._tokens.take(pa.array(np.arange(2, 2 * len(self._marks), 4, dtype=np.int32)))
+        values = self._value_spans.take(pa.array(np.arange(0, len(self._marks), 2, dtype=np.int32)))
         return pa.MapArray.from_arrays(pa.array(self._pair_rows), names, values, type=wanted)
 
     def value_of(self, name: str) -> pa.Array:
@@ -272,9 +268,9 @@ class PropertyTexts:
         if places == [-1]:
             return pa.nulls(self.count, pa.string())
         if len(places) == 1:
-            return self._tokens.take(pa.array((self._pair_rows[:-1] + np.int32(places[0])) * 4 + 2))
+            return self._value_spans.take(pa.array((self._pair_rows[:-1] + np.int32(places[0])) * 2))
         at = np.array(places, dtype=np.int64)[self._shapes]
-        return self._tokens.take(pa.array((self._pair_rows[:-1] + at) * 4 + 2, mask=at < 0))
+        return self._value_spans.take(pa.array((self._pair_rows[:-1] + at) * 2, mask=at < 0))
 
 
 def _with_last_separator(texts: pa.Array) -> pa.Array:
@@ -296,6 +292,13 @@ def _have_same_content(one: pa.Array, other: pa.Array) -> bool:
     """Whether two string columns without nulls are equal; by their buffers, which is quickest."""
     (offsets, text), (other_offsets, other_text) = _parts(one), _parts(other)
     return np.array_equal(offsets, other_offsets) and np.array_equal(text, other_text)
+
+
+def _spans(offsets: npt.NDArray[np.int32], text: npt.NDArray[np.uint8]) -> pa.Array:
+    """The text cut at the offsets, as strings that share its memory."""
+    return pa.Array.from_buffers(
+        pa.string(), max(0, len(offsets) - 1), [None, pa.py_buffer(offsets), pa.py_buffer(text)]
+    )
 
 
 def _parts(texts: pa.Array) -> tuple[npt.NDArray[np.int32], npt.NDArray[np.uint8]]:
