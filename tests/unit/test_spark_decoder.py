@@ -12,10 +12,11 @@ from tandemq.codec.record import encode_record, parse_record
 from tandemq.errors import ConfigError, CorruptRecord
 from tandemq.model.message import COMPRESSION_LZ4, COMPRESSION_ZSTD, decode_properties, encode_properties
 from tandemq.spark import scan
+from tandemq.spark import walk as walk_module
 from tandemq.spark.columns import COLUMNS, CORRUPT, DEFAULT_COLUMNS, arrow_schema, default_arrow_schema, spark_schema
 from tandemq.spark.decoder import Decoder, Wanted
 from tandemq.spark.fields import Fields
-from tandemq.spark.walk import End, resynchronise, walk
+from tandemq.spark.walk import End, big_endian, resynchronise, walk
 
 V4 = bytes([10, 0, 0, 9]) + (40000).to_bytes(4, "big")
 V6 = bytes(range(16)) + (10911).to_bytes(4, "big")
@@ -206,6 +207,26 @@ def test_lanes_and_the_plain_loop_agree_on_damaged_logs(seed: int) -> None:
     plain = walk(damaged, 0, len(log), limit, base=0, records_max=len(log))
     assert found.positions.tolist() == plain.positions.tolist()
     assert (found.next, found.end) == (plain.next, plain.end)
+
+
+def test_lanes_do_not_run_through_what_was_never_written(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The last segment of a log is mostly zeros, and every query asks where they begin."""
+    log, starts = make_log(1500, 8, sys_flag=0, body=b"x" * 400)
+    looks = 0
+
+    class Counted:
+        def __init__(self, heads: Any) -> None:
+            self.heads = heads
+
+        def __getitem__(self, at: Any) -> Any:
+            nonlocal looks
+            looks += len(at)
+            return self.heads[at]
+
+    monkeypatch.setattr(walk_module, "big_endian", lambda view, kind: Counted(big_endian(view, kind)))
+    found = walk(log + bytes(40 << 20), 0, len(log) + (40 << 20), len(log) + (40 << 20), base=0)
+    assert (found.positions.tolist(), found.end) == (starts, End.ZEROS)
+    assert len(starts) // 2 < looks < 2 * len(starts)
 
 
 @pytest.mark.parametrize(

@@ -29,6 +29,9 @@ _LANE_BYTES = 1 << 16
 _LANES_MIN, _LANES_MAX = 8, 256
 """Fewer don't keep numpy busy; more don't make it busier, and every start must be found."""
 
+_FAR = 1 << 40
+"""Beyond any buffer: a lane that meets what can't be a record goes no further."""
+
 
 class End(Enum):
     """Why a walk stopped."""
@@ -112,7 +115,8 @@ def _walk_lanes(
     while len(position):
         head = all_heads[position].astype(np.int64)
         steps.append((position, head, lane))
-        position = position + np.maximum(head >> 32, FIXED_SIZE_V4)
+        size = head >> 32
+        position = position + np.where(size < FIXED_SIZE_V4, _FAR, size)
         going = position < bound
         if not going.all():
             ends[lane] = position
