@@ -1,4 +1,4 @@
-"""What a Python worker process of Spark does once, before its first task."""
+"""What a Python worker process of Spark does before its first tasks."""
 
 import contextlib
 import ctypes
@@ -8,16 +8,18 @@ _KEPT_BYTES = 64 << 20
 _TRIM_THRESHOLD, _MMAP_THRESHOLD = -1, -3  # of <malloc.h>
 _MMAPPED_BYTES_MIN = 32 << 20
 
-_settled = False
+_TASKS_THAT_IMPORT = 2
+
+_tasks_seen = 0
 
 
 def settle() -> None:
-    """Makes a process ready for many tasks of much the same kind; later calls do nothing."""
-    global _settled
-    if not _settled:
+    """Makes a process ready for many tasks of much the same kind; to be called at the beginning of each."""
+    global _tasks_seen
+    if _tasks_seen < _TASKS_THAT_IMPORT:
         _keep_memory()
         _keep_objects()
-        _settled = True
+        _tasks_seen += 1
 
 
 def _keep_memory() -> None:
@@ -32,7 +34,8 @@ def _keep_memory() -> None:
 
 def _keep_objects() -> None:
     """pyspark collects garbage after every task and walks all that was ever imported: ten milliseconds and more, a good
-    part of a small micro-batch. What is there now stays, and is not looked at again.
+    part of a small micro-batch. What is there now stays, and is not looked at again; and once more before the second
+    task, as the first one brings half as much again (pyarrow imports pandas when it meets its first array).
     """
     gc.collect()
     gc.freeze()
