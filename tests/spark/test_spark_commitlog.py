@@ -191,3 +191,10 @@ def test_a_stream_stops_at_the_confirmed_offset(spark: Any, golden_533: Path, tm
     rows = run_stream(spark, source.select("physical_offset"), tmp_path / "c", "x")
     assert sorted(row[0] for row in rows) == [offset for offset in everything if offset < confirmed]
     assert load(spark, store, readUpTo="written").count() == len(everything)
+
+
+def test_a_session_of_ours_reads_columns_without_a_check_of_every_access(spark: Any) -> None:
+    """An environment variable that Arrow reads once: it must be there before the JVM."""
+    arrow = spark.sparkContext._jvm.org.apache.arrow.memory
+    assert not arrow.BoundsChecking.BOUNDS_CHECKING_ENABLED
+    assert spark.conf.get("spark.executorEnv.ARROW_ENABLE_UNSAFE_MEMORY_ACCESS") == "true"
