@@ -576,6 +576,7 @@ def test_a_group_goes_on_where_it_stopped(cluster: Cluster) -> None:
         topic = await make_topic(cluster)
         group = unique("g")
         config = cluster.config(consume_from=ConsumeFrom.FIRST_OFFSET)
+        places: list[list[tuple[int, int, bytes]]] = []
         async with Producer(unique("p"), namesrv=cluster.namesrv) as producer:
             for part in (b"first", b"second"):
                 inbox = Inbox()
@@ -585,7 +586,8 @@ def test_a_group_goes_on_where_it_stopped(cluster: Cluster) -> None:
                 consumer.subscribe(topic)
                 async with consumer:
                     await until(lambda: len(inbox.messages) >= 10, "ten messages")  # noqa: B023
-                assert set(inbox.bodies) == {part}
+                places.append([(m.queue_id, m.queue_offset, m.body) for m in inbox.messages])
+                assert set(inbox.bodies) == {part}, places
 
     asyncio.run(story())
 

@@ -1,6 +1,8 @@
 """The columnar decoder agrees with the plain one, record by record, whatever the mix of versions, hosts and bodies."""
 
+import mmap
 import random
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -207,6 +209,25 @@ def test_lanes_and_the_plain_loop_agree_on_damaged_logs(seed: int) -> None:
     plain = walk(damaged, 0, len(log), limit, base=0, records_max=len(log))
     assert found.positions.tolist() == plain.positions.tolist()
     assert (found.next, found.end) == (plain.next, plain.end)
+
+
+def test_a_search_for_records_stays_away_from_the_end_of_a_mapped_file(tmp_path: Path) -> None:
+    """Debian's Python 3.11.2 dies of a search up to the last byte of whole pages. No record can begin there."""
+    path = tmp_path / "segment"
+    path.write_bytes(bytes(1 << 20))
+    ends: list[int] = []
+
+    class Watched(mmap.mmap):
+        def find(self, sub: Any, start: int = 0, end: int = 0) -> int:  # type: ignore[override]
+            ends.append(end)
+            return super().find(sub, start, end)
+
+    with open(path, "rb") as file, Watched(file.fileno(), 0, access=mmap.ACCESS_READ) as segment:
+        assert resynchronise(segment, 0, 1 << 20, 1 << 20, 0) is None
+        assert walk(segment, 0, 1 << 20, 1 << 20, base=0).end is End.ZEROS
+        assert resynchronise(segment, 0, 50, 50, 0) is None
+    assert max(ends) < 1 << 20
+    assert min(ends) >= 0
 
 
 def test_lanes_do_not_run_through_what_was_never_written(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -147,8 +147,11 @@ def _lane_starts(buffer: Any, start: int, stop: int, limit: int, base: int | Non
 def _candidate(buffer: Any, start: int, stop: int, limit: int, base: int | None) -> int | None:
     """The first place in [start, stop) that looks like the beginning of a record."""
     position = start
+    # Only as far as a whole record may begin. Python 3.11 before .4 looks at the byte behind the end of the search, and
+    # behind the end of a mapped file that is the end of the process.
+    end = max(0, min(limit - FIXED_SIZE_V4 + 7, stop + 6))
     while True:
-        at: int = buffer.find(_MAGIC_PREFIX, position + 4, min(limit, stop + 6))
+        at: int = buffer.find(_MAGIC_PREFIX, position + 4, end)
         if at < 0:
             return None
         position = at - 4

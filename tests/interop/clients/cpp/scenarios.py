@@ -19,6 +19,7 @@ import struct
 import sys
 import threading
 import time
+from collections import Counter
 from collections.abc import Callable
 
 from rocketmq.client import Message, Producer, PullConsumer, PushConsumer, RecvMessage, SendStatus
@@ -63,9 +64,11 @@ def send_async() -> None:
     done: list[object] = []
     for i in range(100):
         sender.send_async(message(topic, "a", f"k{i}", "body"), done.append, done.append)
-    until(20, lambda: len(done) == 100, lambda: f"answered {len(done)}")
+    until(20, lambda: len(done) >= 100, lambda: f"answered {len(done)}")
     bad = [result for result in done if getattr(result, "status", None) != SendStatus.OK]
     check(not bad, f"not accepted: {bad[:3]}")
+    ids = Counter(str(getattr(result, "msg_id", result)) for result in done)
+    check(len(done) == 100, f"answered {len(done)}, more than once: {[key for key, count in ids.items() if count > 1]}")
     seen = reading("async", topic)
     until(30, lambda: len(seen) == 100, lambda: f"received {len(seen)}")
 
