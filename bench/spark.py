@@ -40,6 +40,7 @@ from tandemq.spark.decoder import Decoder
 from tandemq.spark.fields import BODY_AT
 from tandemq.spark.jobs.archive import ArchivePlan, archive
 from tandemq.spark.options import FileOptions, parse
+from tandemq.spark.scan import decoded, runs
 from tandemq.spark.session import session_builder
 from tandemq.spark.streams import started
 from tandemq.spark.walk import walk as walk_vectorised
@@ -253,8 +254,8 @@ def decode_ours(run: Run) -> dict[str, float]:
     for _ in range(5):
         begin, rows = time.process_time(), 0
         positions = walk_vectorised(data, 0, len(data), len(data), base=0).positions
-        for start in range(0, len(positions), rows_max):
-            for batch in decoder.decode(data, positions[start : start + rows_max], 0):
+        for run_of_records in runs(positions):
+            for batch in decoded(decoder, data, run_of_records, 0, rows_max):
                 rows += batch.num_rows
         best = max(best, rows / (time.process_time() - begin))
     return {"rate": best}

@@ -35,7 +35,7 @@ _SPAN_MAX = (1 << 31) - 1
 Shift = npt.NDArray[np.int64] | int
 
 
-def of_one_size(view: npt.NDArray[np.uint8], at: npt.NDArray[Any], size: int) -> npt.NDArray[np.uint8]:
+def _of_one_size(view: npt.NDArray[np.uint8], at: npt.NDArray[Any], size: int) -> npt.NDArray[np.uint8]:
     """The `size` bytes at each place, one after the other: a copy of whole blocks, far cheaper than many odd reads."""
     blocks = np.ndarray(shape=(max(0, len(view) - size + 1),), dtype=f"V{size}", buffer=view.data, strides=(1,))
     return np.asarray(blocks[at]).view(np.uint8)
@@ -59,7 +59,7 @@ class Fields:
     @cached_property
     def _heads(self) -> npt.NDArray[np.uint8]:
         """The first 88 bytes of each record, a row each."""
-        return of_one_size(self.view, self.positions, BODY_AT).reshape(len(self), BODY_AT)
+        return _of_one_size(self.view, self.positions, BODY_AT).reshape(len(self), BODY_AT)
 
     def int32(self, at: int, shift: Shift = 0) -> npt.NDArray[np.int32]:
         return self._numbers(">i4", at, shift).astype(np.int32)
@@ -133,7 +133,7 @@ class Fields:
         size = 1 + int(self.view[length_at[0]])
         if int(length_at.max()) + size > len(self.view):
             return None
-        found = of_one_size(self.view, length_at, size)
+        found = _of_one_size(self.view, length_at, size)
         first = found[:size].tobytes()
         return first[1:] if size > 1 and found.tobytes() == first * len(self) else None
 

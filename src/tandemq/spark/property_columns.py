@@ -74,9 +74,7 @@ class PropertyTexts:
         )
         if not regular:
             return self._rows_with_bad_separators(kinds)
-        rows = [self._rows_with_empty_tokens()]
-        rows.append(self._rows_with_duplicates())
-        rows.append(self._rows_not_utf8())
+        rows = (self._rows_with_empty_tokens(), self._rows_with_duplicates(), self._rows_not_utf8())
         return np.unique(np.concatenate(rows))
 
     def _rows_with_bad_separators(self, kinds: npt.NDArray[np.uint8]) -> npt.NDArray[np.int64]:

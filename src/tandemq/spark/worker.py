@@ -16,8 +16,9 @@ _tasks_seen = 0
 def settle() -> None:
     """Makes a process ready for many tasks of much the same kind; to be called at the beginning of each."""
     global _tasks_seen
-    if _tasks_seen < _TASKS_THAT_IMPORT:
+    if _tasks_seen == 0:
         _keep_memory()
+    if _tasks_seen < _TASKS_THAT_IMPORT:
         _keep_objects()
         _tasks_seen += 1
 
