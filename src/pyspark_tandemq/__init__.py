@@ -6,8 +6,8 @@ clients).
 """
 
 try:
-    from tandemq.spark.source import RocketMQSource as DefaultSource
-    from tandemq.spark.source import register
+    from tandemq.spark.source.data_sources import RocketMQSource as DefaultSource
+    from tandemq.spark.source.data_sources import register
 except ImportError:  # the `spark` extra is not installed
     pass
 else:

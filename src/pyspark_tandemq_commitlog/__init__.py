@@ -5,7 +5,7 @@ numpy there is simply no source.
 """
 
 try:
-    from tandemq.spark.source import CommitLogSource as DefaultSource
+    from tandemq.spark.source.data_sources import CommitLogSource as DefaultSource
 except ImportError:  # the `spark` extra is not installed
     pass
 else:

@@ -48,20 +48,22 @@ def setting(
     tunable: bool = False,
     aliases: tuple[str, ...] = (),
 ) -> Any:
-    """A dataclass field that carries its `Setting`."""
+    """Returns a dataclass field that carries its `Setting`."""
     described = Setting(key, doc, unit, minimum, maximum, tunable, aliases)
     return dataclasses.field(default=default, metadata={"setting": described})
 
 
 def settings_of(config_class: type) -> dict[str, tuple[dataclasses.Field[Any], Setting]]:
-    """Field name -> (field, Setting) of every declared option of a config dataclass."""
+    """Returns field name -> (field, Setting) for every declared option of a config dataclass."""
     return {f.name: (f, f.metadata["setting"]) for f in dataclasses.fields(config_class) if "setting" in f.metadata}
 
 
 def check(config: Any) -> None:
-    """Raises ConfigError for the first value outside its declared range; called from `__post_init__`."""
-    for name, (_, described) in settings_of(type(config)).items():
+    """Raises ConfigError for the first value of a wrong type or range; called from `__post_init__`."""
+    for name, (field, described) in settings_of(type(config)).items():
         value = getattr(config, name)
+        if not _fits(value, field.default):
+            raise ConfigError(f"{described.key}={value!r}: must be {_accepted_text(field)}")
         if isinstance(value, bool) or not isinstance(value, (int, float)):
             continue
         low, high = described.minimum, described.maximum
@@ -69,8 +71,15 @@ def check(config: Any) -> None:
             raise ConfigError(f"{described.key}={value}: must be {_range_text(low, high)}{_unit_text(described)}")
 
 
+def _fits(value: Any, default: Any) -> bool:
+    """Returns whether a value has the type of an option's default. Whole numbers fit where fractions do."""
+    if isinstance(default, bool) or isinstance(value, bool):
+        return isinstance(value, bool) and isinstance(default, bool)
+    return isinstance(value, (int, float) if isinstance(default, float) else type(default))
+
+
 def parse_text(field: dataclasses.Field[Any], described: Setting, text: str) -> Any:
-    """The typed value of an option written as text in a property file, a flag or UPDATE_BROKER_CONFIG."""
+    """Returns the typed value of an option written as text in a property file, a flag or UPDATE_BROKER_CONFIG."""
     default: Any = field.default
     kind: Any = type(default)
     text = text.strip()
@@ -90,7 +99,7 @@ def parse_text(field: dataclasses.Field[Any], described: Setting, text: str) -> 
 
 
 def overridden(config: Any, values: Mapping[str, str]) -> Any:
-    """The same config with some options, given by property name, replaced."""
+    """Returns the same config with some options, given by property name, replaced."""
     by_key = {s.key: (name, f, s) for name, (f, s) in settings_of(type(config)).items()}
     changes = {}
     for key, text in values.items():
@@ -103,13 +112,18 @@ def _accepted_text(field: dataclasses.Field[Any]) -> str:
     default: Any = field.default
     if isinstance(default, Enum):
         return "one of " + ", ".join(str(member.value) for member in type(default))
-    return {bool: "true or false", int: "a whole number", float: "a number"}[type(default)]
+    return {bool: "true or false", int: "a whole number", float: "a number", str: "text"}[type(default)]
 
 
 def _range_text(low: float | None, high: float | None) -> str:
     if low is not None and high is not None:
-        return f"from {low:g} to {high:g}"
-    return f"at least {low:g}" if low is not None else f"at most {high:g}"
+        return f"from {plain_number(low)} to {plain_number(high)}"
+    return f"at least {plain_number(low)}" if low is not None else f"at most {plain_number(high or 0)}"
+
+
+def plain_number(value: float) -> str:
+    """Returns a number with all its digits: 12582912, not 1.25829e+07."""
+    return str(int(value)) if value == int(value) else str(value)
 
 
 def _unit_text(described: Setting) -> str:

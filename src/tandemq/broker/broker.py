@@ -15,13 +15,13 @@ from typing import Protocol
 
 from tandemq.broker.addresses import HA_OFFSET, VIP_OFFSET, free_port, host_bytes, own_ip
 from tandemq.broker.config import BrokerConfig, BrokerRole
-from tandemq.broker.delay import DelaySchedule, DelayService
 from tandemq.broker.directories import place_directories
-from tandemq.broker.groups import GroupTable
+from tandemq.broker.exposure import exposures
 from tandemq.broker.handlers.admin import AdminHandlers
 from tandemq.broker.handlers.clients import ClientHandlers
 from tandemq.broker.handlers.clients_admin import ClientAdminHandlers
 from tandemq.broker.handlers.config import ConfigHandlers
+from tandemq.broker.handlers.events import EventHandlers
 from tandemq.broker.handlers.groups import GroupHandlers
 from tandemq.broker.handlers.locks import LockHandlers
 from tandemq.broker.handlers.offsets import OffsetHandlers
@@ -35,32 +35,51 @@ from tandemq.broker.handlers.send import SendHandlers
 from tandemq.broker.handlers.send_back import SendBackHandlers
 from tandemq.broker.handlers.topics import TopicHandlers
 from tandemq.broker.handlers.transactions import TransactionHandlers
+from tandemq.broker.handlers.users import UserHandlers
 from tandemq.broker.idempotent_sends import IdempotentSends
 from tandemq.broker.live_config import LiveConfig
-from tandemq.broker.locks import QueueLocks
-from tandemq.broker.members import Members
-from tandemq.broker.numbers import rendered_metrics, runtime_table
-from tandemq.broker.offsets import OffsetTable
 from tandemq.broker.pair import Pair
-from tandemq.broker.progress import Progress
 from tandemq.broker.registration import Identity, Registered, Registration
 from tandemq.broker.replies import reply_of
-from tandemq.broker.snapshots import SnapshotFile
+from tandemq.broker.services.delay import DelayService
+from tandemq.broker.services.delay_schedule import DelaySchedule
+from tandemq.broker.services.half_check import CheckLimits
+from tandemq.broker.services.progress_log import ProgressLog
+from tandemq.broker.services.timers import TimerService
+from tandemq.broker.services.transactions import TransactionService
 from tandemq.broker.standalone import Replication
-from tandemq.broker.stats import TICK_SECONDS, BrokerStats
-from tandemq.broker.timers import TimerService
-from tandemq.broker.topics import TopicTable, system_topics
-from tandemq.broker.transactions import CheckLimits, TransactionService
+from tandemq.broker.tables.groups import GroupTable
+from tandemq.broker.tables.locks import QueueLocks
+from tandemq.broker.tables.members import Members
+from tandemq.broker.tables.offsets import OffsetTable
+from tandemq.broker.tables.snapshots import SnapshotFile
+from tandemq.broker.tables.table_file import TableFile
+from tandemq.broker.tables.table_writer import TableWriter
+from tandemq.broker.tables.topics import TopicTable, system_topics
+from tandemq.broker.telemetry.events import LOOK_SECONDS, EventLog
+from tandemq.broker.telemetry.progress import Progress
+from tandemq.broker.telemetry.prometheus import scrape
+from tandemq.broker.telemetry.runtime_info import runtime_info
+from tandemq.broker.telemetry.snapshot import take_snapshot
+from tandemq.broker.telemetry.traffic import TICK_SECONDS, BrokerStats
+from tandemq.broker.waiting_messages import first_waiting
+from tandemq.broker.warm_imports import load_arrays
 from tandemq.broker.writer import MessageWriter, Queues, WriteRefused
 from tandemq.clock import Clock, SystemClock
 from tandemq.codec.codes import RequestCode
-from tandemq.codec.envelope import parse_delay_levels
+from tandemq.codec.command import Command
 from tandemq.errors import ConfigError
+from tandemq.formats.envelope import parse_delay_levels
+from tandemq.formats.service_progress import ServiceProgress
 from tandemq.model.topic import SCHEDULE_TOPIC, TIMER_TOPIC
+from tandemq.remoting.access.accounts import RELOAD_SECONDS, Accounts, is_controlled
+from tandemq.remoting.access.group_key import KeyAccount, key_credentials
+from tandemq.remoting.access.needs import PUB, topic_need
+from tandemq.remoting.access.trail import AuditTrail
 from tandemq.remoting.client import RemotingClient
 from tandemq.remoting.config import RemotingConfig
 from tandemq.remoting.connection import Connection
-from tandemq.remoting.dispatch import Authenticate, Handler
+from tandemq.remoting.dispatch import Handler
 from tandemq.remoting.metrics_http import MetricsEndpoint
 from tandemq.remoting.server import RemotingServer
 from tandemq.replication.acks import AckQueue, PutStatus
@@ -98,9 +117,7 @@ class Broker:
         clock: Clock | None = None,
         *,
         replication: ReplicationFactory | None = None,
-        authenticate: Authenticate | None = None,
     ) -> None:
-        self._authenticate = authenticate
         self.clock: Clock = clock or SystemClock()
         self.live = LiveConfig(
             config,
@@ -113,7 +130,7 @@ class Broker:
         self._replication_factory = replication or Pair
         self.root = config.store_root
         self.role = config.role
-        """The role of now; promotion and demotion change it."""
+        """The current role; promotion and demotion change it."""
         self.port = 0
         self._tasks: list[asyncio.Task[None]] = []
         self._is_started = False
@@ -156,9 +173,12 @@ class Broker:
             confirmed=known_confirmed(self.root) if self._replicates else None,
         )
         try:
+            self._table_writer = TableWriter()
+            self._build_accounts()
             self._build_tables()
             self._build_writer()
             self._build_handlers()
+            self._follow_recovery()
             self.store.start()
             await self.replication.start()
             await self._listen()
@@ -171,6 +191,7 @@ class Broker:
         self.idempotence.start()
         self.registration.start()
         self._start_housekeeping()
+        self._loop.run_in_executor(None, load_arrays)
         # What recovery left to dispatch becomes readable in the first turns of the loop.
         self.writer.schedule_dispatch()
         log.info(
@@ -182,6 +203,47 @@ class Broker:
             self.root,
         )
         return self.port
+
+    def _build_accounts(self) -> None:
+        self.accounts: Accounts | None = None
+        shared_key = self.live.replication.shared_key
+        self.group_key = KeyAccount(shared_key) if shared_key else None
+        for text in exposures(self.live.remoting, self.live.replication):
+            log.warning("%s", text)
+        if is_controlled(self.live.remoting):
+            cluster = self.live.broker.cluster_name
+            self.accounts = Accounts(
+                self.live.remoting,
+                cluster=cluster,
+                group_key=self.group_key,
+                wall_ms=self.clock.wall_ms,
+                now=self.clock.monotonic,
+            )
+        accounts = self.accounts
+        self.users_file = SnapshotFile(
+            self.root / "config" / "auth.json",
+            lambda: accounts.users.snapshot() if accounts is not None else {},
+            self._table_writer,
+        )
+        if accounts is None:
+            return
+        if (snapshot := self.users_file.load()) is not None:
+            accounts.users.load(snapshot)
+        accounts.add_first_users()
+        accounts.users.on_change = self._users_changed
+        if not len(accounts.users) and accounts.plain is None:
+            log.error("access is controlled and there is no user: set initAuthenticationUser, or nobody can come in")
+
+    def _follow_recovery(self) -> None:
+        """Tells what opening the store found, and does what it says to the tables."""
+        recovered = self.store.recovered
+        if recovered is not None and recovered.problem:
+            log.warning("queues and index were built anew from the log: %s", recovered.problem)
+        for topic in recovered.deleted_topics if recovered is not None else ():
+            if self._has_offsets_beyond(topic):  # the last process died before it saved that they are gone
+                self.offsets.remove_topic(topic)
+        self.store.on_topic_deleted = self._topic_deleted
+        self._agree_with_log()
 
     def _build_tables(self) -> None:
         config, wall_ms = self.live.broker, self.clock.wall_ms
@@ -195,13 +257,17 @@ class Broker:
         self.locks = QueueLocks(config.rebalance_lock_max_live_ms / 1000, config.queue_locks_max)
         self.stats = BrokerStats(self.clock.monotonic(), wall_ms())
         folder = self.root / "config"
-        self.topics_file = SnapshotFile(folder / "topics.json", self.topics.snapshot)
-        self.groups_file = SnapshotFile(folder / "subscriptionGroup.json", self.groups.snapshot)
-        self.offsets_file = SnapshotFile(folder / "consumerOffset.json", self.offsets.snapshot)
-        self.delay_file = SnapshotFile(folder / "delayOffset.json", lambda: self.delay_schedule.snapshot(durable=True))
-        for file, table in self._files():
-            if (snapshot := file.load()) is not None:
-                table.load(snapshot)
+        writer = self._table_writer
+        self.topics_file = TableFile(folder / "topics.json", self.topics, writer, self.clock)
+        self.groups_file = TableFile(folder / "subscriptionGroup.json", self.groups, writer, self.clock)
+        self.offsets_file = TableFile(folder / "consumerOffset.json", self.offsets, writer, self.clock, depth=3)
+        for file in (self.topics_file, self.groups_file, self.offsets_file):
+            file.load()
+        self.delay_file = SnapshotFile(
+            folder / "delayOffset.json", lambda: self.delay_schedule.snapshot(durable=True), writer
+        )
+        if (delays := self.delay_file.load()) is not None:
+            self.delay_schedule.load(delays)
         version = self.topics.version
         for topic in system_topics(
             config.cluster_name,
@@ -218,14 +284,6 @@ class Broker:
             self.topics_file.mark()
         self.topics.on_change = self._topics_changed
         self.groups.on_change = self._groups_changed
-
-    def _files(self) -> Iterable[tuple[SnapshotFile, TopicTable | GroupTable | OffsetTable | DelaySchedule]]:
-        return (
-            (self.topics_file, self.topics),
-            (self.groups_file, self.groups),
-            (self.offsets_file, self.offsets),
-            (self.delay_file, self.delay_schedule),
-        )
 
     def _build_writer(self) -> None:
         config, store, replication = self.live.broker, self.live.store, self.live.replication
@@ -260,7 +318,10 @@ class Broker:
             return not self.is_master
 
         self.delay = DelayService(self.delay_schedule, store, self.writer, clock)
+        self.delay.cover_waiting()
         self.timers = TimerService(store, self.writer, clock, store_host=self.store_host)
+        for service in (self.delay, self.timers):
+            service.undeliverable.ensure_topic = lambda topic: topics.create_internal(topic, 1)
         self.transactions = TransactionService(
             store,
             self.writer,
@@ -273,26 +334,44 @@ class Broker:
             broker_name=name,
             ensure_topic=lambda topic: topics.create_internal(topic, 1),
         )
+        if self.accounts is not None:
+            accounts = self.accounts
+            self.transactions.may_be_asked = lambda connection, topic: accounts.may(connection, topic_need(topic, PUB))
+        self.progress_log = ProgressLog(
+            store, self.writer, clock, store_host=self.store_host, now=self._service_progress
+        )
+        self.delay.on_progress = self.progress_log.changed
+        self.transactions.on_progress = self.progress_log.write
         self.replication: Replication = self._replication_factory(self)
         self.client = RemotingClient(live.remoting, on_lost=self._name_server_lost)
+        shared_key = live.replication.shared_key
+        self.peer_client = (
+            RemotingClient(live.remoting, credentials=key_credentials(shared_key)) if shared_key else self.client
+        )
+        """For orders to other brokers of the group: they prove its key, where it has one."""
+        self.asking_client = self.client if live.replication.takes_classic_peers else self.peer_client
+        """For questions to who may be another broker of the group, or RocketMQ's, which knows no key."""
         self.registration = Registration(self.client, topics, live, self._identity(), on_registered=self._registered)
-        progress = Progress(store, topics, offsets, members, stats, clock, name)
+        self.progress = Progress(store, topics, offsets, members, stats, clock, name)
         self.pulls = PullHandlers(store, topics, groups, offsets, members, live, clock, self._loop, stats)
         self.sends = SendHandlers(topics, groups, members, self.writer, self.locks, live, clock, self.store_host, stats)
         self.sends.timers_waiting = lambda: self.timers.waiting
         self.idempotence = self.sends.idempotence = IdempotentSends(store, self.root / "config")
         self.clients = ClientHandlers(topics, groups, members, live, clock)
         self.rebuilds = RebuildHandlers(store, clock)
+        self.events = EventLog()
+        trail = AuditTrail(clock.wall_ms)
         families: tuple[HasHandlers, ...] = (
             self.pulls,
             self.clients,
-            OffsetHandlers(store, topics, groups, offsets, self.pulls),
-            LockHandlers(self.locks, clock),
-            TopicHandlers(topics, offsets, store, self.topics_file, on_delete=stats.forget_topic),
+            OffsetHandlers(store, topics, groups, offsets, self.pulls, true_at=self._tables_true_at),
+            LockHandlers(self.locks, clock, is_slave=is_slave),
+            TopicHandlers(topics, offsets, store, self.writer, self.topics_file, on_delete=stats.forget_topic),
             GroupHandlers(groups, offsets, self.groups_file),
             ConfigHandlers(live),
             QueryHandlers(store),
             self.rebuilds,
+            EventHandlers(self.events, trail),
             ReplyHandlers(live, self.writer, topics, members, clock, store_host=self.store_host, address=self.address),
             ResetHandlers(
                 live, store, topics, groups, offsets, members, is_slave=is_slave, wake=self.pulls.offset_reset
@@ -302,15 +381,23 @@ class Broker:
             AdminHandlers(
                 live,
                 store,
+                self.writer,
                 topics,
                 groups,
                 offsets,
                 members,
                 stats,
-                progress,
+                self.progress,
                 clock,
                 address=self.address,
-                runtime_info=lambda: runtime_table(self),
+                runtime_info=lambda: runtime_info(take_snapshot(self), stats),
+                retain=self.retain,
+            ),
+            UserHandlers(
+                self.accounts.users if self.accounts is not None else None,
+                self.users_file,
+                is_slave=is_slave,
+                is_taken=self.accounts.is_plain if self.accounts is not None else lambda name: False,
             ),
             ClientAdminHandlers(store, topics, groups, members, clock, broker_name=name),
             PeerHandlers(
@@ -322,23 +409,32 @@ class Broker:
                 ha_facts=self.replication.ha_facts,
                 ha_status=self.replication.ha_status,
                 master_announced=self.replication.master_announced,
+                true_at=self._tables_true_at,
             ),
         )
         handlers: dict[int, Handler] = {}
         for family in families:
             handlers.update(family.handlers())
         handlers.update(self.replication.handlers())
+        if self.group_key is not None and self.accounts is None:
+            handlers = self.group_key.guard(handlers, clock.monotonic, self._is_spared)
         self.server = RemotingServer(
             live.remoting,
             handlers,
             send_handlers=self.sends.send_handlers(),
             on_disconnect=self._dropped,
             on_error=reply_of,
-            authenticate=self._authenticate,
+            admit=self.accounts.control.admit if self.accounts is not None else None,
+            audit=trail.note,
             before=self.writer.catch_up,
         )
-        self.metrics = MetricsEndpoint(lambda: rendered_metrics(self))
+        self.metrics = MetricsEndpoint(lambda: scrape(self), clock)
         live.listeners.append(self._configuration_changed)
+
+    def _is_spared(self, command: Command) -> bool:
+        """Returns whether a request needs no proof of the key: a RocketMQ slave asks where to connect, if it may."""
+        asks = command.code == RequestCode.EXCHANGE_BROKER_HA_INFO and not command.ext.get("masterHaAddress")
+        return asks and self.live.replication.takes_classic_peers
 
     async def _listen(self) -> None:
         await self.server.listen(self.port)
@@ -376,10 +472,14 @@ class Broker:
         self.writer.stop("the broker is stopping")
         await self.replication.stop()
         await self.client.close()
+        await self.peer_client.close()
         self.delay_schedule.flushed(self.store.appended)
-        for file, _ in self._files():
-            file.mark()
-            await file.saved()
+        self.delay_file.mark()
+        await self.delay_file.settled()
+        await self.users_file.settled()
+        for file in (self.topics_file, self.groups_file, self.offsets_file):
+            await file.close()
+        self._table_writer.close()
         self.store.close()
         log.info("broker %s stopped", self.live.broker.broker_name)
 
@@ -411,7 +511,7 @@ class Broker:
         log.info("role changed to %s, id %d", role.value, broker_id)
 
     def assume_role(self, role: BrokerRole, broker_id: int) -> None:
-        """The role of now, whatever the configuration says, while nobody has been told another one."""
+        """Sets the current role, whatever the configuration says, while nobody has been told another one."""
         self.live.broker = dataclasses.replace(self.live.broker, role=role, broker_id=broker_id)
         self.role = self.pulls.role = role
         self.writer.level = self.live.replication.default_level(role is BrokerRole.SYNC_MASTER)
@@ -421,16 +521,61 @@ class Broker:
 
     def _start_master_services(self) -> None:
         """What only the writer of the group does: deliver delayed messages, settle transactions."""
+        self._agree_with_log()
         self.idempotence.begin_writing()
+        self.store.mention_idle_queues(self.writer.append_mark)
+        told = self.progress_log.last()
+        end_of = self.store.queue_end
+        self.delay_schedule.begin(
+            told.delay if told is not None else None, lambda level: end_of(SCHEDULE_TOPIC, level - 1)
+        )
         self.delay.start()
         self.timers.start()
-        self.transactions.start()
+        self.transactions.start(told)
+        self.progress_log.begin()
 
     async def _stop_master_services(self) -> None:
         self.idempotence.end_writing()
         await self.delay.stop()
         await self.timers.stop()
         await self.transactions.stop()
+        self.progress_log.end()
+
+    async def rest_services(self) -> None:
+        """Before a hand-over, while they may still write how far they have come; `allow_writes` wakes them again."""
+        await self._stop_master_services()
+
+    def _tables_true_at(self) -> int:
+        """Returns at which position of the log the tables of progress are true: a master's at its end."""
+        return self.store.appended if self.is_master else self.replication.tables_true_at()
+
+    def _service_progress(self) -> ServiceProgress:
+        ledger = self.transactions.ledger
+        return ServiceProgress(dict(self.delay_schedule.offsets), ledger.half_offset, ledger.op_offset)
+
+    def _agree_with_log(self) -> None:
+        """What the tables say must be true of this log: no group is beyond it, no topic in it is unknown."""
+        taken_back = self.offsets.clamp(self.store.queue_end)
+        if taken_back:
+            some = ", ".join(f"{group} on {topic}-{queue_id}" for topic, group, queue_id in taken_back[:10])
+            log.warning(
+                "%d offsets of groups were beyond the end of their queues; they are there now, so that nothing to come "
+                "is skipped: %s",
+                len(taken_back),
+                some,
+            )
+        reader = self.store.reader
+        self._adopt({key for key in list(reader.queues()) if reader.queue_range(*key)[1] > reader.queue_range(*key)[0]})
+
+    def _adopt(self, queues: Queues) -> None:
+        """Topics that only the log knows."""
+        for topic in self.topics.adopt(queues):
+            log.warning("topic %s has messages in the log and was not known here: it is taken in", topic)
+
+    def log_was_cut(self) -> None:
+        """A part of the log is gone, and with it what the tables say about it."""
+        self._agree_with_log()
+        self.idempotence.log_was_cut()
 
     def _identity(self) -> Identity:
         config = self.live.broker
@@ -442,6 +587,8 @@ class Broker:
     # what happens -----------------------------------------------------------------------------------------------------
 
     def _arrived(self, queues: Queues) -> None:
+        self._adopt(queues)
+        self.replication.dispatched()
         self.pulls.arrived(queues)
         for topic, queue_id in queues:
             if topic == SCHEDULE_TOPIC:
@@ -451,10 +598,20 @@ class Broker:
 
     def _topics_changed(self, names: Iterable[str]) -> None:
         names = list(names)
-        self.sends.forget_targets()
+        self.sends.forget_targets(names)
         self.topics_file.mark()
         self.replication.changed()
         self.registration.topics_changed(names)
+
+    def _users_changed(self) -> None:
+        self.users_file.mark()
+        self.replication.changed()
+        self.drop_unknown_accounts()
+
+    def drop_unknown_accounts(self) -> None:
+        """Closes connections of accounts that were removed or disabled."""
+        if self.accounts is not None and self._is_started:
+            self.server.close_accounts(self.accounts.is_known)
 
     def _groups_changed(self, names: Iterable[str]) -> None:
         self.groups_file.mark()
@@ -499,7 +656,10 @@ class Broker:
         self._every(lambda: self.live.broker.flush_delay_offset_interval_ms / 1000, self._save_delay_offsets)
         self._every(lambda: MEMBER_SCAN_SECONDS, self._scan_members)
         self._every(lambda: TICK_SECONDS, self._tick_stats)
+        self._every(lambda: LOOK_SECONDS, self._note_events)
         self._every(lambda: self.live.store.clean_interval_ms / 1000, self._retain)
+        if self.accounts is not None and self.accounts.plain is not None:
+            self._every(lambda: RELOAD_SECONDS, self._reload_accounts)
 
     def _every(self, seconds: Callable[[], float], work: Callable[[], None]) -> None:
         async def repeat() -> None:
@@ -511,6 +671,13 @@ class Broker:
                     log.error("housekeeping %s failed", work.__name__, exc_info=error)
 
         self._tasks.append(self._loop.create_task(repeat(), name=work.__name__))
+
+    def _note_events(self) -> None:
+        self.events.look(self.replication.status(), self.clock.wall_ms())
+
+    def _reload_accounts(self) -> None:
+        if self.accounts is not None and self.accounts.reload():
+            self.drop_unknown_accounts()
 
     def _save_offsets(self) -> None:
         if self.offsets.dirty:
@@ -528,8 +695,35 @@ class Broker:
         self.locks.expire(self.clock.monotonic())
 
     def _tick_stats(self) -> None:
-        self.stats.tick(self.clock.monotonic(), self.clock.wall_ms())
-        self.sends.forget_targets()
+        if self.stats.tick(self.clock.monotonic(), self.clock.wall_ms()):
+            self.sends.refresh()
 
     def _retain(self) -> None:
-        self.store.retain(self.clock.wall_ms())
+        self.retain()
+
+    def retain(self, manual: bool = False) -> None:
+        """Deletes what has expired; what only that told of queues is written into the log by who may write."""
+        append_mark = self.writer.append_mark if self.writer.refusal is None else None
+        if self.is_master:
+            self.progress_log.renew()
+            half_offset: int | None = self.transactions.ledger.half_offset
+        else:
+            told = self.progress_log.seen()
+            half_offset = told.half if told is not None else None
+        keep_from = first_waiting(self.store, self.delay_schedule, half_offset)
+        if self.store.retain(self.clock.wall_ms(), manual, append_mark, keep_from):
+            self.replication.retained()
+
+    def _has_offsets_beyond(self, topic: str) -> bool:
+        """Returns whether a group's offset on a topic lies beyond the end of its queue."""
+        return any(
+            offset > self.store.reader.queue_range(topic, queue_id)[1]
+            for group in self.offsets.groups_of(topic)
+            for queue_id, offset in self.offsets.of(group, topic).items()
+        )
+
+    def _topic_deleted(self, topic: str) -> None:
+        """Follows the log, which says that a topic was deleted. A master has done so when it was asked to."""
+        if not self.topics.log_says_deleted(topic):
+            self.offsets.remove_topic(topic)
+            self.stats.forget_topic(topic)

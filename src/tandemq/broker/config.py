@@ -28,11 +28,26 @@ class BrokerConfig:
     # who we are
     cluster_name: str = setting("brokerClusterName", "DefaultCluster", "The cluster this broker registers under.")
     broker_name: str = setting("brokerName", "", "The group of one master and its slaves; empty takes the host name.")
+    broker_groups: int = setting(
+        "brokerGroups",
+        1,
+        "Groups of this cluster that `tandemq broker` runs on this machine, a process each: NAME-0, NAME-1, … with "
+        "listenPort + 10·i and storePathRootDir/i. 1: one broker, named as it is.",
+        minimum=1,
+        maximum=64,
+    )
     broker_id: int = setting("brokerId", 0, "0 is the master of its group, above 0 a slave.", minimum=0)
     role: BrokerRole = setting(
         "brokerRole",
         BrokerRole.ASYNC_MASTER,
         "ASYNC_MASTER replies without waiting for a slave, SYNC_MASTER when a slave has the message, SLAVE only reads.",
+    )
+    observer: bool = setting(
+        "haObserver",
+        False,
+        "A slave beside production: it copies the log, is never counted as a copy nor elected, registers with no name "
+        "server and writes nothing back. haMasterAddress may name the HA port of any broker of the group, also of a "
+        "RocketMQ slave.",
     )
     namesrv_addr: str = setting(
         "namesrvAddr", "", "Name servers, host:port separated by ; — the broker registers with all."
@@ -58,7 +73,7 @@ class BrokerConfig:
         "brokerPermission",
         6,
         "4 read + 2 write: what every topic's permission is masked with.",
-        minimum=0,
+        minimum=2,
         maximum=7,
         tunable=True,
     )
@@ -284,10 +299,19 @@ class BrokerConfig:
             raise ConfigError(
                 f"regionId has {len(self.region_id)} characters: at most {REGION_LENGTH_MAX}, all printable"
             )
+        if self.observer:
+            self._be_observer()
         if self.role is not BrokerRole.SLAVE:
             object.__setattr__(self, "broker_id", 0)  # as upstream: a master is 0 whatever the file says
         elif self.broker_id == 0:
             raise ConfigError("brokerRole=SLAVE with brokerId=0: a slave needs an id of its own, 1 or higher")
+
+    def _be_observer(self) -> None:
+        if self.role is BrokerRole.SYNC_MASTER:
+            raise ConfigError("haObserver=true with brokerRole=SYNC_MASTER: an observer is a SLAVE")
+        object.__setattr__(self, "role", BrokerRole.SLAVE)
+        if self.broker_id == 0:
+            object.__setattr__(self, "broker_id", 1)  # nobody is told, but a slave has one
 
     @property
     def store_root(self) -> Path:

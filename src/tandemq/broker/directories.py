@@ -4,6 +4,7 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from tandemq.errors import ConfigError
+from tandemq.store.disk import make_private_directory
 
 
 def place_directories(root: Path, elsewhere: Mapping[str, Path]) -> None:
@@ -12,13 +13,13 @@ def place_directories(root: Path, elsewhere: Mapping[str, Path]) -> None:
         link = root / name
         path = path.absolute()
         if link.is_symlink() and link.readlink() == path:
-            path.mkdir(parents=True, exist_ok=True)
+            make_private_directory(path)
         elif link.is_symlink() or link.exists():
             raise ConfigError(
                 f"{link} exists already and is not a link to {path}: move its contents there and remove it, "
                 "or take the option out"
             )
         else:
-            path.mkdir(parents=True, exist_ok=True)
-            root.mkdir(parents=True, exist_ok=True)
+            make_private_directory(path)
+            make_private_directory(root)
             link.symlink_to(path)

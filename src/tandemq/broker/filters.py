@@ -3,7 +3,7 @@
 How a pull uses it:
 
     wanted = message_filter(subscription, property_filter=config.enable_property_filter)   # cached; ReplyError
-    found = store.get(..., match=wanted.match_code)          # None when every tags code passes: nothing is compared
+    found = store.reader.get(..., match=wanted.match_code)   # None when every tags code passes: nothing is compared
     slices = wanted.keep(found.slices)                       # the same list unless the filter is SQL92
 
 An SQL pull whose `keep` returns nothing is NO_MATCHED_MESSAGE (20) with next_offset as the store gave it. A parked pull
@@ -17,8 +17,8 @@ from functools import lru_cache
 from tandemq.broker.sql92 import SqlError, SqlExpression, compile_sql
 from tandemq.broker.subscriptions import SQL92, Subscription
 from tandemq.codec.codes import ResponseCode
-from tandemq.codec.record import tail_bounds
 from tandemq.errors import ReplyError
+from tandemq.formats.record import tail_bounds
 from tandemq.model.message import decode_properties
 
 

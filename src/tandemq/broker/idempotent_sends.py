@@ -1,20 +1,33 @@
-"""The broker's side of idempotent sends: keeps the table of producers up with the log, judges a send's claim.
+"""The broker's side of idempotent sends: keeps the table of producers up with the log, checks the claims of sends.
 
-A master that has read its log once needs no further scanning, its own appends are enough; a slave reads along in small
-steps, so that it can judge soon after a promotion. How far it came is saved, so that the next start goes on from there.
-Nobody waits for any of this until a send makes a claim: before that it takes little of the loop's time, and the disk is
-read in another thread.
+A master that has read its log once needs no further scanning, because its own appends are enough. A slave reads along
+in small steps, so that it can check claims soon after a promotion. How far it came is saved for the next start. Nobody
+waits for any of this until a send makes a claim: until then it takes little of the loop's time, and another thread
+reads the disk.
 """
 
 import asyncio
 import os
 from pathlib import Path
 
-from tandemq.broker.idempotence import IDEMPOTENT, Claim, Idempotence, Verdict, Window, parse_claim
-from tandemq.broker.snapshots import SnapshotFile
+from tandemq.broker.idempotence import (
+    IDEMPOTENT,
+    Claim,
+    Idempotence,
+    Known,
+    Message,
+    RepeatCheck,
+    Window,
+    parse_claim,
+    sequence_of,
+)
+from tandemq.broker.tables.snapshots import SnapshotFile
 from tandemq.codec.codes import ResponseCode
 from tandemq.errors import ReplyError
-from tandemq.model.message import decode_properties
+from tandemq.formats.batch import MessageBatch, split_batch
+from tandemq.formats.crc import crc32
+from tandemq.formats.record import CRC_MASK, Buffer
+from tandemq.model.message import COMPRESSED, decode_properties
 from tandemq.store.message_store import MessageStore
 
 _STEP_SECONDS = 1.0
@@ -48,7 +61,7 @@ class IdempotentSends:
             await asyncio.gather(self._task, return_exceptions=True)
             self._task = None
             self._save()
-            await self._file.saved()
+            await self._file.settled()
 
     def begin_writing(self) -> None:
         """This node takes sends from now on."""
@@ -57,6 +70,11 @@ class IdempotentSends:
 
     def end_writing(self) -> None:
         self._is_master = False
+
+    def log_was_cut(self) -> None:
+        """What was read of the part that is gone says nothing about what comes in its place."""
+        if self.table.scanned > self._store.dispatched:
+            self.table.truncate(self._store.dispatched)
 
     async def _follow(self) -> None:
         saved_at = asyncio.get_running_loop().time()
@@ -68,10 +86,11 @@ class IdempotentSends:
             await asyncio.sleep(pause)
 
     async def _step(self) -> float:
-        """One window further; seconds until the next."""
+        """Reads one window; returns the seconds until the next."""
         store, table = self._store, self.table
         if table.scanned > store.dispatched:
-            table.cut(store.dispatched)  # the log was cut or replaced beneath us
+            table.truncate(store.dispatched)  # the log was truncated or replaced beneath us
+        table.forget_before(store.first_offset)
         if self._is_master and table.is_ready:
             table.settle(store.dispatched)
             return _STEP_SECONDS
@@ -79,7 +98,9 @@ class IdempotentSends:
         if window is None:
             return _STEP_SECONDS
         data = await self._read(window)
-        if len(data) == window.stop - window.start and window.stop <= store.dispatched:  # else it was cut meanwhile
+        if (
+            len(data) == window.stop - window.start and window.stop <= store.dispatched
+        ):  # else it was truncated meanwhile
             table.passed(window, data)
         return 0.0 if self._is_awaited else _PACE_SECONDS
 
@@ -96,17 +117,23 @@ class IdempotentSends:
             self._saved_at = self.table.scanned
             self._file.mark()
 
-    def judge(self, properties: str, messages: int) -> tuple[Claim, Verdict] | None:
-        """The claim of a send and what to do with it; None for a send that makes none. ReplyError refuses it."""
+    def check(
+        self, properties: str, body: bytes | memoryview, sys_flag: int, batch: MessageBatch | None = None
+    ) -> tuple[Claim, RepeatCheck] | None:
+        """Returns the claim of a send and what to do with it, or None if the send makes none. ReplyError refuses it.
+
+        `batch` holds the messages of a batch send, whose body is `body`.
+        """
         if IDEMPOTENT not in properties:
             return None
         text = decode_properties(properties.encode()).get(IDEMPOTENT)
         if text is None:
             return None
         claim = parse_claim(text)
-        if claim is None or claim.messages != messages:
+        count = 1 if batch is None else len(batch)
+        if claim is None or claim.messages != count:
             raise ReplyError(
-                ResponseCode.MESSAGE_ILLEGAL, f"{IDEMPOTENT}={text!r} does not fit a send of {messages} messages"
+                ResponseCode.MESSAGE_ILLEGAL, f"{IDEMPOTENT}={text!r} does not fit a send of {count} messages"
             )
         if not self.table.is_ready:
             self._is_awaited = True
@@ -114,7 +141,31 @@ class IdempotentSends:
                 ResponseCode.SYSTEM_BUSY,
                 f"the log is read for repeats up to {self.table.scanned} of {self.table.horizon}: try again soon",
             )
-        verdict = self.table.check(claim)
-        if verdict.gap:
-            raise ReplyError(ResponseCode.SYSTEM_ERROR, f"send out of order: {verdict.gap}")
-        return claim, verdict
+        messages = _single if batch is None else _messages
+        checked = self.table.check(claim, lambda: messages(claim, body, sys_flag))
+        if checked.problem:
+            code = ResponseCode.MESSAGE_ILLEGAL if checked.is_final else ResponseCode.SYSTEM_ERROR
+            raise ReplyError(code, f"send out of order: {checked.problem}")
+        return claim, checked
+
+    def appended(self, claim: Claim, last_body: Buffer, end: int, queue_offset: int, stored_ms: int) -> None:
+        """All messages of a send are in the log now; the last record has this queue offset and ends at `end`."""
+        last = Known(claim.last, end, queue_offset, stored_ms, crc32(last_body) & CRC_MASK)
+        self.table.appended(claim.producer, last)
+
+
+def _single(claim: Claim, body: bytes | memoryview, sys_flag: int) -> list[Message]:
+    return [Message(claim.first, None if sys_flag & COMPRESSED else crc32(body) & CRC_MASK)]
+
+
+def _messages(claim: Claim, body: bytes | memoryview, sys_flag: int) -> list[Message]:
+    """Returns the sequence and the checksum of each message of a batch send."""
+    found = []
+    for number, (_, part, properties) in enumerate(split_batch(body)):
+        sequence = sequence_of(properties, claim.producer)
+        if sequence is None:
+            raise ReplyError(
+                ResponseCode.MESSAGE_ILLEGAL, f"message {number} of the batch has no key of producer {claim.producer}"
+            )
+        found.append(Message(sequence, crc32(part) & CRC_MASK))
+    return found

@@ -38,7 +38,8 @@ class ParkedPulls(Generic[T]):
 
     def __init__(self, parked_max: int) -> None:
         self.parked_max = parked_max
-        self._by_queue: dict[Queue, list[ParkedPull[T]]] = {}
+        self._by_queue: dict[Queue, dict[ParkedPull[T], None]] = {}
+        """In order of arrival; of thousands that wait for one queue any one leaves without a search."""
         self._by_owner: dict[object, set[ParkedPull[T]]] = {}
         self._deadlines: list[ParkedPull[T]] = []
         self._count = 0
@@ -52,7 +53,7 @@ class ParkedPulls(Generic[T]):
             return False
         pull.is_parked = True
         self._count += 1
-        self._by_queue.setdefault(pull.queue, []).append(pull)
+        self._by_queue.setdefault(pull.queue, {})[pull] = None
         self._by_owner.setdefault(pull.owner, set()).add(pull)
         if not pull.is_timed:
             pull.is_timed = True
@@ -112,7 +113,7 @@ class ParkedPulls(Generic[T]):
 
     def _remove(self, pull: ParkedPull[T]) -> None:
         waiting = self._by_queue[pull.queue]
-        waiting.remove(pull)
+        del waiting[pull]
         if not waiting:
             del self._by_queue[pull.queue]
         self._leave(pull)

@@ -6,6 +6,7 @@ nobody for longer than that.
 
 import asyncio
 from collections.abc import Iterable, Mapping
+from typing import Any
 
 from tandemq.broker.live_config import LiveConfig
 from tandemq.broker.peer_book import PeerBook
@@ -13,8 +14,10 @@ from tandemq.broker.reign import Claim, Seen, View
 from tandemq.codec import bodies
 from tandemq.codec.codes import RequestCode
 from tandemq.codec.command import Command
+from tandemq.codec.ha_register import Register
 from tandemq.errors import CodecError, RemotingError
 from tandemq.remoting.client import RemotingClient
+from tandemq.replication.epochs import place_of
 from tandemq.replication.metadata import ask_ha_info
 
 OPEN = "open"
@@ -22,8 +25,18 @@ SLAVE = "slave"
 
 
 class Lookout:
-    def __init__(self, client: RemotingClient, live: LiveConfig, group: str, address: str, book: PeerBook) -> None:
+    def __init__(
+        self,
+        client: RemotingClient,
+        asking_client: RemotingClient,
+        live: LiveConfig,
+        group: str,
+        address: str,
+        book: PeerBook,
+    ) -> None:
+        """`client` speaks to name servers, `asking_client` to brokers of the group."""
         self._client = client
+        self._asking_client = asking_client
         self._live = live
         self._group = group
         self._address = address
@@ -63,7 +76,7 @@ class Lookout:
     async def _ask(self, address: str, seconds: float) -> Seen | None:
         """None: somebody else's broker has that address now."""
         try:
-            info = await ask_ha_info(self._client, address, seconds)
+            info = await ask_ha_info(self._asking_client, address, seconds)
         except (RemotingError, CodecError):
             return Seen(address=address, answered=False)
         if info.get("tandemqGroup", self._group) != self._group:
@@ -80,7 +93,34 @@ def seen_of(address: str, info: Mapping[str, str]) -> Seen:
         is_open=info.get("tandemqPhase") == OPEN,
         claim=claim_of(info),
         follows=info.get("tandemqFollows", ""),
+        **_register_of(info),
     )
+
+
+def register_facts(register: Register | None, replica: str) -> dict[str, str]:
+    """What a broker tells the others of its register."""
+    if register is None:
+        return {"tandemqReplica": replica}
+    holder = register.find(register.holder)
+    return {
+        "tandemqReplica": replica,
+        "tandemqGroupId": register.group_id,
+        "tandemqRegister": f"{register.epoch}.{register.revision}",
+        "tandemqHolder": register.holder,
+        "tandemqHolderAddress": (holder.address if holder is not None else "") or place_of(register.holder),
+    }
+
+
+def _register_of(info: Mapping[str, str]) -> dict[str, Any]:
+    epoch, _, revision = info.get("tandemqRegister", "").partition(".")
+    if not (epoch.isdecimal() and revision.isdecimal()):
+        return {}
+    return {
+        "group_id": info.get("tandemqGroupId", ""),
+        "register": (int(epoch), int(revision)),
+        "holder": info.get("tandemqHolder", ""),
+        "holder_address": info.get("tandemqHolderAddress", ""),
+    }
 
 
 def claim_of(info: Mapping[str, str]) -> Claim:

@@ -10,28 +10,42 @@ A master's role in the conf file is a wish: before it opens, and with every regi
 import asyncio
 import dataclasses
 import logging
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Coroutine, Iterable, Mapping
 from typing import TYPE_CHECKING, Any
 
 import msgspec
 
+from tandemq.broker.classic_master import ClassicMaster
 from tandemq.broker.config import BrokerRole
+from tandemq.broker.exposure import exposures
 from tandemq.broker.handlers.peers import HaFacts
-from tandemq.broker.lookout import SLAVE, Lookout, seen_of
-from tandemq.broker.pair_tables import BrokerTables
+from tandemq.broker.lookout import SLAVE, Lookout, register_facts, seen_of
+from tandemq.broker.pair_tables import NEVER, BrokerTables
 from tandemq.broker.pair_tls import ha_tls
 from tandemq.broker.peer_book import PeerBook
 from tandemq.broker.registration import Registered
-from tandemq.broker.reign import Own, Step, Verdict, View, decide
+from tandemq.broker.reign import Own, Seen, Step, Verdict, View, decide
 from tandemq.broker.writer import WriteRefused
 from tandemq.codec.codes import ResponseCode
 from tandemq.codec.command import Command, encode_response
-from tandemq.codec.ha import Reason
+from tandemq.codec.ha_reasons import Reason
+from tandemq.codec.ha_register import Member, Register
 from tandemq.errors import CodecError, RemotingError, ReplicationError, ReplyError
+from tandemq.remoting.access.needs import GET, UPDATE, needs, on_cluster
 from tandemq.remoting.connection import Connection
 from tandemq.remoting.dispatch import Handler
-from tandemq.replication.metadata import MetadataFollower, MetadataServer, PairCode, ask_ha_info
+from tandemq.replication.epochs import ReplicaRecord, place_of
+from tandemq.replication.master_state import Phase
+from tandemq.replication.metadata import (
+    KeyWanted,
+    MetadataFollower,
+    MetadataServer,
+    PairCode,
+    ask_ha_info,
+    merge_tables_of,
+)
 from tandemq.replication.node import NodeCallbacks, ReplicaNode
+from tandemq.replication.promotion import refusal_of
 from tandemq.replication.slave import MasterPlace, NotFollowable
 from tandemq.replication.slave_state import SlaveState
 from tandemq.replication.status import HaStatus
@@ -67,7 +81,7 @@ class Pair:
     def __init__(self, broker: "Broker") -> None:
         self._broker = broker
         self._live = broker.live
-        self.tables = BrokerTables(broker)
+        self.tables = BrokerTables(broker, self._reached)
         self._server = MetadataServer(self.tables)
         self._registered_master = self._registered_ha = ""
         self._announced: tuple[str, str] | None = None
@@ -75,7 +89,7 @@ class Pair:
         self._is_ours = False
         self._unanswered = 0
         self._starting = True
-        self._tasks: set[asyncio.Task[None]] = set()
+        self._tasks: set[asyncio.Task[Any]] = set()
         self._slave_id = broker.live.broker.broker_id
         """The id to take as a slave; 0 when it has to be found."""
         self._changing = asyncio.Lock()
@@ -86,6 +100,12 @@ class Pair:
         self._successor = ""
         """Who reigns instead of us, when we were told."""
         self._looked_at = float("-inf")
+        self._group_exists = False
+        """Somebody of this name has a register: a store without one does not begin a group of its own."""
+        self._order: asyncio.Task[str] | None = None
+        """The promotion or demotion under way: it goes on whether or not who ordered it is still there."""
+        self._order_name = ""
+        self._forbidding: asyncio.Task[None] | None = None
 
     # --- life -------------------------------------------------------------------------------------------------------
 
@@ -110,22 +130,60 @@ class Pair:
             address=broker.address,
             sync_flush=self._live.store.flush_disk_type is FlushDiskType.SYNC_FLUSH,
             tls=ha_tls(config, self._live.remoting),
+            observer=self._live.broker.observer,
         )
+        self.node.broker_id = self._slave_id
+        self._take_role_of_register()
         self._follower = MetadataFollower(
-            broker.client, self.tables, self._metadata_place, interval=config.metadata_interval_ms / 1000
+            broker.client,
+            self.tables,
+            self._metadata_place,
+            interval=config.metadata_interval_ms / 1000,
+            observer=self._live.broker.observer,
         )
         broker.store.on_flushed = self.node.flushed
         broker.writer.on_turn = self.node.appended
         broker.offsets.on_change = self._server.changed
         broker.delay_schedule.on_change = self._server.changed
+        self.node.hands.on_cut = self._log_was_cut
         self._book = PeerBook(self.node.disk, broker.root / PEERS_FILE)
         self._book.note(self.node.member_addresses())
-        self._lookout = Lookout(broker.client, self._live, self.node.group, broker.address, self._book)
+        self._lookout = Lookout(
+            broker.client, broker.asking_client, self._live, self.node.group, broker.address, self._book
+        )
         if broker.is_master:
             await self._begin_as_master()
         else:
             await self._be_slave()
         self._starting = False
+
+    def _take_role_of_register(self) -> None:
+        """What the file says is the first wish; from the first reign on the register decides, over all restarts."""
+        broker, node = self._broker, self.node
+        register = node.register
+        if register is None:
+            return
+        here = register.find(node.record.replica)
+        if here is not None and here.broker_id > 0:
+            self._slave_id = here.broker_id
+        if node.is_holder and not broker.is_master:
+            role = BrokerRole(node.record.role or BrokerRole.SYNC_MASTER.value)
+            log.warning(
+                "configured as SLAVE, but this replica holds the group's last reign: it starts as %s", role.value
+            )
+            node.count("starts-as-master")
+            broker.assume_role(role, 0)
+        elif not node.is_holder and broker.is_master:
+            log.warning(
+                "configured as %s, but %s holds the group's last reign: it starts as a SLAVE. To make it master again "
+                "use `tandemq broker promote`",
+                broker.role.value,
+                register.holder,
+            )
+            node.count("starts-as-slave")
+            broker.assume_role(BrokerRole.SLAVE, self._slave_id or 1)
+        elif not broker.is_master and self._slave_id:
+            broker.assume_role(BrokerRole.SLAVE, self._slave_id)
 
     async def tell_slaves(self) -> None:
         """Before the ports close: an offset committed just now is not left to the master alone."""
@@ -151,6 +209,7 @@ class Pair:
             "this master asks its replicas what it may have lost and takes no messages yet; see `tandemq ha status`"
         )
         broker.offsets.journal = None
+        self._server.is_open = False
         await self.node.be_master(
             self._live.remoting.bind_address,
             broker.ha_port,
@@ -158,11 +217,19 @@ class Pair:
             strict=is_sync,
             ask=ask,
             ordered=ordered,
+            group_exists=self._group_exists,
+            broker_id=self._slave_id,
         )
 
     async def _be_slave(self) -> None:
+        self._server.is_open = True  # who follows a slave follows its tables too
         self._broker.offsets.journal = {}
-        await self.node.be_slave(self._find_master)
+        await self.node.be_slave(
+            self._find_master,
+            ClassicMaster(self._broker.client),
+            host=self._live.remoting.bind_address,
+            port=self._broker.ha_port,
+        )
         self._follower.start()
 
     # --- who reigns -------------------------------------------------------------------------------------------------
@@ -171,6 +238,7 @@ class Pair:
         """Configured to be master: is it, or does somebody else reign meanwhile?"""
         broker = self._broker
         view = await self._lookout.look(LOOK_SECONDS if self._book.addresses else FRESH_SECONDS)
+        self._group_exists = any(one.group_id for one in view.seen)
         verdict = self._decide(view)
         if verdict.step is Step.FOLLOW:
             self._say_follows(verdict)
@@ -192,6 +260,10 @@ class Pair:
             is_open=self.node.is_open,
             reign=(last.number, last.id) if last is not None else (0, ""),
             claim=(record.promise.number, record.promise.id),
+            replica=record.replica,
+            group_id=record.register.group_id if record.register is not None else "",
+            register=record.register.version if record.register is not None else (0, 0),
+            is_new=record.register is None and not record.history.epochs and self._broker.store.appended == 0,
         )
         allowed = self._live.replication.open_without_replicas or self._may_go_on.is_set()
         return decide(own, view, waited=waited, allowed=allowed)
@@ -212,7 +284,7 @@ class Pair:
         if self._waits is None:
             log.warning(
                 "%s. This broker serves readers, takes no messages, and looks again and again, for %g s if there is no "
-                "name server to ask; `tandemq broker promote --force` lets it go on at once",
+                "name server to ask; `tandemq broker promote --accept-loss` lets it go on",
                 text,
                 wait,
             )
@@ -233,6 +305,7 @@ class Pair:
                 await asyncio.sleep(START_PAUSE)  # the order may have come before: waiting for it does not pause then
                 continue
             view = await self._lookout.look(LOOK_SECONDS)
+            self._group_exists = any(one.group_id for one in view.seen)
             waited = clock.monotonic() >= give_up_at
             verdict = self._decide(view, waited=waited)
             if verdict.step is Step.WAIT:
@@ -282,41 +355,110 @@ class Pair:
 
     def _recorded(self) -> None:
         self._book.note(self.node.member_addresses())
+        register = self.node.register
+        here = register.find(self.node.record.replica) if register is not None else None
+        if here is None or here.broker_id in (0, self._slave_id):
+            return
+        log.warning("the register gives this broker the id %d instead of %d", here.broker_id, self._slave_id)
+        self._slave_id = here.broker_id
+        if not self._broker.is_master and not self._starting:
+            self._spawn(self._take_id(here.broker_id), "take the register's id")
 
-    def _spawn(self, work: Any, name: str) -> None:
-        task = asyncio.get_running_loop().create_task(work, name=name)
+    async def _take_id(self, broker_id: int) -> None:
+        async with self._changing:
+            if not self._broker.is_master and self._live.broker.broker_id != broker_id:
+                await self._broker.change_role(BrokerRole.SLAVE, broker_id)
+
+    def _spawn(self, work: Any, name: str) -> asyncio.Task[None]:
+        task: asyncio.Task[None] = asyncio.get_running_loop().create_task(work, name=name)
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
+        return task
 
     # --- what the node tells ----------------------------------------------------------------------------------------
 
     def _opened(self) -> None:
         self._broker.writer.forget_flushes()
+        self.tables.settle(self._broker.store.appended)
+        heard = self.node.heard_addresses()
+        if heard and not self._server.is_open:  # one that has reigned since it took the role has the newest tables
+            self._broker.writer.refusal = WriteRefused("this master takes over the newest tables of its group")
+            self._spawn(self._take_tables(heard), "tables of the group")
+        else:
+            self._allow_writes()
+
+    async def _take_tables(self, addresses: Iterable[str]) -> None:
+        """Topics, groups and offsets come from those who were heard, as the log did; bounded."""
+
+        async def merge(address: str) -> None:
+            try:
+                async with asyncio.timeout(ASK_SECONDS):
+                    await merge_tables_of(self._broker.peer_client, self.tables, address, ASK_SECONDS)
+            except (RemotingError, ReplyError, CodecError, TimeoutError) as error:
+                log.warning("%s was heard but did not tell its topics, groups and offsets: %s", address, error)
+
+        await asyncio.gather(*(merge(address) for address in addresses))
+        if self.node.is_open:
+            self._allow_writes()
+
+    def _allow_writes(self) -> None:
+        self._server.is_open = True
+        self._server.changed()
         if self._starting:
             self._broker.writer.refusal = None  # the broker starts its services itself when it is up
         else:
+            self._spawn(self._open_broker(), "open")
+
+    async def _open_broker(self) -> None:
+        """What only a writer does ends before it begins again."""
+        while self._forbidding is not None and not self._forbidding.done():
+            await asyncio.wait([self._forbidding])
+        if self.node.is_open:
             self._broker.allow_writes()
-            self._spawn(self._announce(), "announce")
+            await self._announce()
 
     def _closed(self, reason: str, deposed: bool) -> None:
+        self.tables.true_at = self._broker.store.appended
         text = f"this broker is no longer the master: {reason}"
         self._broker.writer.refusal = WriteRefused(text)
         if deposed:
             self._spawn(self._step_aside(), "step aside")
         else:
-            self._spawn(self._broker.forbid_writes(text), "forbid writes")
+            self._forbidding = self._spawn(self._broker.forbid_writes(text), "forbid writes")
 
     def _readable(self) -> None:
         self._broker.writer.schedule_dispatch()
 
+    def _reached(self) -> int:
+        """What of the master's log our readers see; nothing while it is not known whether ours agrees with it."""
+        classic = self.node.slave is not None and not isinstance(self.node.slave.state, SlaveState)
+        return self._broker.store.dispatched if self.node.is_following or classic else NEVER
+
+    def dispatched(self) -> None:
+        """Readers see more of the log."""
+        self.tables.dispatched()
+
+    def tables_true_at(self) -> int:
+        """At which position of its log a slave has its master's tables."""
+        return self.tables.true_at
+
+    def _log_was_cut(self) -> None:
+        self.tables.true_at = min(self.tables.true_at, self._broker.store.appended)
+        self._broker.log_was_cut()
+
     def _following(self) -> None:
         if self._is_ours:
             self._book.note([self._master_address()])
+        self.tables.settle()
         self._follower.look_again()
 
     def changed(self) -> None:
         """Topics or groups changed."""
         self._server.changed()
+
+    def retained(self) -> None:
+        """Old segments of the log were deleted."""
+        self.node.retained()
 
     # --- finding the master -----------------------------------------------------------------------------------------
 
@@ -331,18 +473,19 @@ class Pair:
             self._registered_ha = registered.ha_address or self._registered_ha
             if changed and not self._starting and self.node.slave is not None:
                 self._announced = None
+                # A session that stands is with the master: it ends by itself if that reign does.
                 if not self.node.is_following:
                     self.node.slave.look_again()
-                elif self._metadata_place() is not None:
-                    self.node.slave.reconnect()
 
     def master_announced(self, ha_address: str, address: str) -> None:
         """Another broker says that it is our master."""
         if self._broker.is_master or address == self._broker.address:
             return
+        slave = self.node.slave
+        is_followed = slave is not None and self.node.is_following and slave.place is not None
         self._announced = (ha_address, address)
-        if self.node.slave is not None:
-            self.node.slave.reconnect()
+        if slave is not None and not (is_followed and slave.place is not None and slave.place.ha_address == ha_address):
+            slave.reconnect()
 
     def _master_address(self) -> str:
         """Remoting address of the master; guessed from its HA address when nobody told."""
@@ -365,15 +508,22 @@ class Pair:
         if not address or address == self._broker.address:
             return MasterPlace(ha_address, False) if ha_address and not address else None
         try:
-            info = await ask_ha_info(self._broker.client, address)
+            info = await ask_ha_info(self._broker.asking_client, address)
+        except KeyWanted as error:
+            if not ha_address:
+                raise NotFollowable(Reason.KEY_REFUSED, str(error)) from error
+            return MasterPlace(ha_address, True)  # it is ours: what both have to say about keys is said there
         except (RemotingError, CodecError) as error:
             self._unanswered += 1
             await self._look_up_master()
             if ha_address and self._unanswered > DISCOVERY_FAILURES_MAX and not self._is_ours:
-                return MasterPlace(ha_address, False)
+                return MasterPlace(ha_address, False, address=address)
             raise OSError(f"broker port {address} does not answer ({error})") from error
         self._unanswered = 0
         if info.get("tandemqRole") == SLAVE:
+            if self._live.broker.observer and configured:
+                self._is_ours = True
+                return MasterPlace(configured, True, info.get("tandemqGroup", ""), address)
             await self._master_is_a_slave(address, info.get("tandemqFollows", ""))
         self._is_ours = info.get("tandemqHa") == "1"
         if self._is_ours:
@@ -382,7 +532,7 @@ class Pair:
                 configured = told  # an order of things before a promotion
             return MasterPlace(announced or configured or told, True, info.get("tandemqGroup", ""))
         ha_address = ha_address or info.get("masterHaAddress", "")
-        return MasterPlace(ha_address, False) if ha_address else None
+        return MasterPlace(ha_address, False, address=address) if ha_address else None
 
     async def _master_is_a_slave(self, address: str, follows: str) -> None:
         """Whom we took for the master is one no more: NotFollowable, and another place to look next time."""
@@ -400,7 +550,7 @@ class Pair:
         if not host or not port.isdecimal():
             return False
         try:
-            info = await ask_ha_info(self._broker.client, f"{host}:{int(port) - 1}", LOOK_SECONDS)
+            info = await ask_ha_info(self._broker.asking_client, f"{host}:{int(port) - 1}", LOOK_SECONDS)
         except (RemotingError, CodecError):
             return False
         return info.get("tandemqRole") == SLAVE
@@ -440,85 +590,187 @@ class Pair:
             found.update(table)
         return found
 
-    async def promote(self, role: BrokerRole, *, force: bool) -> str:
+    async def _ordered(self, name: str, work: Callable[[], Coroutine[Any, Any, str]]) -> str:
+        """Runs one order at a time, to its end: a lost connection leaves nothing half done; it may be repeated."""
+        running = self._order
+        if running is None or running.done():
+            running = self._order = asyncio.get_running_loop().create_task(work(), name=name)
+            self._order_name = name
+            self._tasks.add(running)
+            running.add_done_callback(self._tasks.discard)
+            running.add_done_callback(_log_failure)
+        elif self._order_name != name:
+            raise ReplicationError(
+                f"this broker is busy with another order ({self._order_name}); try again in a moment"
+            )
+        return await asyncio.shield(running)
+
+    def _check_order(self, ext: Mapping[str, str]) -> None:
+        """An order says until when it is meant, by this broker's own clock, and for which epoch."""
+        expires = ext.get("expiresAt", "")
+        late = self._broker.clock.wall_ms() - int(expires) if expires.isdecimal() else 0
+        if late > 0:
+            raise ReplicationError(
+                f"this order expired {late} ms ago and is not carried out; give it again if it is meant"
+            )
+        meant, register = ext.get("epoch", ""), self.node.register
+        if meant.isdecimal() and register is not None and int(meant) != register.epoch:
+            raise ReplicationError(
+                f"this order means epoch {meant}, the group is in epoch {register.epoch} now: see `tandemq ha status`"
+            )
+
+    async def promote(self, role: BrokerRole, *, accept_loss: bool) -> str:
         """Makes this slave the master; what was done, in words.  ReplicationError if it should not be."""
+        return await self._ordered("promote", lambda: self._promote(role, accept_loss))
+
+    async def _promote(self, role: BrokerRole, accept_loss: bool) -> str:
         async with self._changing:
             if self._broker.is_master:
-                return self._allow_open(force)
-            record = self.node.record
-            is_behind = record.replica not in record.in_sync or not record.complete
-            if is_behind and not force and record.history.epochs:
+                return await self._allow_open(accept_loss)
+            if self._live.broker.observer and not accept_loss:
                 raise ReplicationError(
-                    "this slave was not in sync when it last heard of its master and may lack acknowledged messages: "
-                    "promote one that is, or use --force"
+                    "this broker is an observer, no member of its group: promoted it begins a group of its own, and "
+                    "the old one knows nothing of it. Use --accept-loss if that is meant"
                 )
-            old = await self._demote_master(force)
-            ask = frozenset({old}) if old else frozenset()
-            former_id = self._live.broker.broker_id
+            record = self.node.record
+            unheard = await self._check_promotion(record, accept_loss)
+            old = await self._demote_master(accept_loss)
+            ask = frozenset({old}) if old and record.register is None else frozenset()
+            former_id = self._slave_id or self._live.broker.broker_id
             await self._follower.stop()
             await self.node.leave_role()
             await self._broker.change_role(role, 0)
             self._slave_id = former_id
             await self._be_master(ask, ordered=True)
             await self._announce()
-            if force and self.node.master is not None and not self.node.is_open:
+            if accept_loss and self.node.master is not None and not self.node.is_open:
                 self.node.master.allow()
             await self._until_open(OPEN_SECONDS)
-            waits = self.node.status().waiting_for
-            epoch = self.node.record.promise.number
-            if self.node.is_open:
-                return f"{self._broker.address} is the master now, epoch {epoch}"
-            return f"{self._broker.address} becomes the master when it has heard {', '.join(waits)}"
+            if not self.node.is_open:
+                return self._give_up()
+            self.node.remember_role(role.value)
+            without = f"; it could not hear {', '.join(sorted(unheard))}" if unheard else ""
+            return f"{self._broker.address} is the master now, epoch {self.node.record.promise.number}{without}"
+
+    async def _check_promotion(self, record: ReplicaRecord, accept_loss: bool) -> frozenset[str]:
+        """Before anybody is disturbed: who does not answer; ReplicationError if the promotion would be in vain."""
+        if record.lacks is not None and not accept_loss:
+            start, stop = record.lacks
+            raise ReplicationError(
+                f"this slave lacks [{start}, {stop}) of the history that its master has kept, because it copied the "
+                "last file only (haSyncFromLastFile): promote another, or use --accept-loss"
+            )
+        register = record.register
+        if register is None:
+            is_behind = record.replica not in record.in_sync or not record.complete
+            if is_behind and not accept_loss and record.history.epochs:
+                raise ReplicationError(
+                    "this slave was not in sync when it last heard of its master and may lack acknowledged messages: "
+                    "promote one that is, or use --accept-loss"
+                )
+            return frozenset()
+        answered = await self._who_answers(register)
+        refusal = refusal_of(record, answered)
+        if refusal and (not accept_loss or record.replica not in register.member_ids):
+            self.node.count("promotion-refused")
+            raise ReplicationError(refusal)
+        return register.everybody - answered - {record.replica, register.holder} if refusal else frozenset()
+
+    async def _who_answers(self, register: Register) -> frozenset[str]:
+        """The replicas of the group that answer at their addresses; a new store at an old address is another one."""
+        others = [one for one in (*register.members, *register.joining) if one.replica != self.node.record.replica]
+
+        async def ask(member: Member) -> str:
+            try:
+                info = await ask_ha_info(
+                    self._broker.asking_client, member.address or place_of(member.replica), LOOK_SECONDS
+                )
+            except (RemotingError, CodecError):
+                return ""
+            return info.get("tandemqReplica", "")
+
+        return frozenset(await asyncio.gather(*(ask(one) for one in others))) - {""}
+
+    def _give_up(self) -> str:
+        """A promotion that could not hear all it needs ends: this node follows again, and the operator is told."""
+        master = self.node.master
+        waits = ", ".join(sorted(self.node.status().waiting_for)) or "its log to be complete"
+        if master is None or master.state.phase is not Phase.ASKING or self.node.register is None:
+            return f"{self._broker.address} becomes the master when it has heard {waits}"
+        master.order(0, "the promotion was given up")
+        self.node.count("promotion-refused")
+        raise ReplicationError(
+            f"{waits} could not be heard in time and may hold acknowledged messages, so nothing was changed: start "
+            "them, or use --accept-loss"
+        )
 
     async def _until_open(self, seconds: float) -> None:
         """The others need a moment to hear of it and come; an operator is better told the outcome."""
-        deadline = self._broker.clock.monotonic() + seconds
-        while not self.node.is_open and self._broker.clock.monotonic() < deadline:  # noqa: ASYNC110  # a few rounds
+        clock, writer = self._broker.clock, self._broker.writer
+        deadline = clock.monotonic() + seconds
+        while not (self.node.is_open and writer.refusal is None) and clock.monotonic() < deadline:
+            master = self.node.master
+            if master is None or master.state.phase is Phase.DEPOSED:
+                return
             await asyncio.sleep(0.02)
 
-    def _allow_open(self, force: bool) -> str:
-        if self.node.is_open:
+    async def _allow_open(self, accept_loss: bool) -> str:
+        if self.node.is_open and not self.node.status().provisional:
             return f"{self._broker.address} already is the master"
         if self._waits is not None:
-            if not force:
-                raise ReplicationError(f"this master waits: {self._waits.why}; use --force to go on without that")
+            if not accept_loss:
+                raise ReplicationError(f"this master waits: {self._waits.why}; use --accept-loss to go on without that")
             self._may_go_on.set()
             return f"{self._broker.address} goes on unless a master of its group answers"
-        if not force or self.node.master is None:
-            waits = ", ".join(self.node.status().waiting_for)
-            raise ReplicationError(f"this master waits for {waits}; start them, or use --force to go on without them")
+        waits = ", ".join(self.node.status().waiting_for)
+        if not accept_loss or self.node.master is None:
+            text = f"this master waits for {waits}; start them, or use --accept-loss to go on without them"
+            raise ReplicationError(text)
         self.node.master.allow()
-        return f"{self._broker.address} goes on without the replicas it waited for"
+        await self._until_open(OPEN_SECONDS)
+        return f"{self._broker.address} goes on without {waits or 'the replicas it waited for'}"
 
-    async def _demote_master(self, force: bool) -> str:
+    async def _demote_master(self, accept_loss: bool) -> str:
         """Asks the master we follow to hand over; its identity if it did, empty if it can't be reached."""
         slave = self.node.slave
         if slave is None or not self.node.is_following or not isinstance(slave.state, SlaveState):
             return ""
         master, address = slave.state.master, self._master_address()
         ext = {"brokerId": str(self._live.broker.broker_id)}
+        register = self.node.register
+        if register is not None:
+            ext["epoch"] = str(register.epoch)
         try:
-            reply = await self._broker.client.invoke(
+            info = await ask_ha_info(self._broker.asking_client, address, LOOK_SECONDS)
+            if info.get("tandemqNow", "").isdecimal():
+                ext["expiresAt"] = str(int(info["tandemqNow"]) + int((DRAIN_SECONDS + ASK_SECONDS) * 1000))
+            reply = await self._broker.peer_client.invoke(
                 address, Command(PairCode.DEMOTE, ext), DRAIN_SECONDS + ASK_SECONDS
             )
             reply.raise_for_code(ResponseCode.SUCCESS)
         except (RemotingError, ReplyError) as error:
-            if not force:
-                raise ReplicationError(f"the master at {address} did not hand over: {error}; or use --force") from error
+            if not accept_loss:
+                text = f"the master at {address} did not hand over: {error}; or use --accept-loss"
+                raise ReplicationError(text) from error
             return ""
         return master
 
     async def demote(self, slave_id: int = 0) -> str:
         """Hands over: no more writes, slaves get everything, then this node follows whoever reigns."""
+        return await self._ordered("demote", lambda: self._demote(slave_id))
+
+    async def _demote(self, slave_id: int) -> str:
         async with self._changing:
             if not self._broker.is_master or self.node.master is None:
                 return f"{self._broker.address} is a slave"
             reason = "this master is being demoted, send to its successor"
+            await self._broker.rest_services()
             await self._broker.forbid_writes(reason)
             try:
                 await self.node.drained(DRAIN_SECONDS)
-            except ReplicationError:
-                self._broker.allow_writes()
+            except BaseException:
+                if self.node.is_open:
+                    self._broker.allow_writes()
                 raise
             await self._server.told(TELL_SECONDS, stopping=False)
             self._slave_id = slave_id or self._slave_id
@@ -536,7 +788,7 @@ class Pair:
 
         async def tell(address: str) -> None:
             try:
-                await self._broker.client.invoke(address, Command(PairCode.ANNOUNCE, dict(info)), ASK_SECONDS)
+                await self._broker.peer_client.invoke(address, Command(PairCode.ANNOUNCE, dict(info)), ASK_SECONDS)
             except (RemotingError, CodecError) as error:
                 log.info("%s was not told that this broker is the master: %s", address, error)
 
@@ -551,17 +803,50 @@ class Pair:
             PairCode.DEMOTE: self._on_demote,
             PairCode.ANNOUNCE: self._on_announce,
             PairCode.HA_DETAIL: self._on_detail,
+            PairCode.FORGET: self._on_forget,
         }
 
+    @needs(on_cluster(UPDATE), key=True)
     async def _on_promote(self, connection: Connection, command: Command) -> bytes:
         role = BrokerRole(command.ext.get("role", BrokerRole.SYNC_MASTER.value))
-        text = await self.promote(role, force=command.ext.get("force") == "true")
+        self._check_order(command.ext)
+        accept_loss = "true" in (command.ext.get("acceptLoss"), command.ext.get("force"))
+        text = await self.promote(role, accept_loss=accept_loss)
         return encode_response(command.opaque, ResponseCode.SUCCESS, text)
 
+    @needs(on_cluster(UPDATE), key=True)
     async def _on_demote(self, connection: Connection, command: Command) -> bytes:
+        self._check_order(command.ext)
         text = await self.demote(int(command.ext.get("brokerId", "0")))
         return encode_response(command.opaque, ResponseCode.SUCCESS, text)
 
+    @needs(on_cluster(UPDATE), key=True)
+    def _on_forget(self, connection: Connection, command: Command) -> bytes:
+        self._check_order(command.ext)
+        text = self.forget(command.ext.get("replica", ""), accept_loss=command.ext.get("acceptLoss") == "true")
+        return encode_response(command.opaque, ResponseCode.SUCCESS, text)
+
+    def forget(self, name: str, *, accept_loss: bool) -> str:
+        """Takes a replica out of the group for good; `name` is its identity, or an address that names exactly one."""
+        register, master = self.node.register, self.node.master
+        if not self._broker.is_master or master is None:
+            holder = f": ask {register.holder}" if register is not None else ""
+            raise ReplicationError(f"this broker is no master, and only one that reigns can forget a replica{holder}")
+        if register is None:
+            known = sorted(self.node.record.members)
+            found = [one for one in known if name in (one, place_of(one))]
+        else:
+            found = [m.replica for m in (*register.members, *register.joining) if name in (m.replica, m.address)]
+            known = sorted(register.everybody)
+        if len(found) != 1:
+            many = f"names {len(found)} replicas: give the identity of one" if found else "is not in the register"
+            raise ReplicationError(f"replica={name!r} {many}; known are {', '.join(known)}")
+        refusal = master.forget(found[0], accept_loss=accept_loss)
+        if refusal:
+            raise ReplicationError(refusal)
+        return f"the group has forgotten {found[0]}"
+
+    @needs(on_cluster(UPDATE), key=True)
     async def _on_announce(self, connection: Connection, command: Command) -> bytes:
         if command.ext.get("tandemqGroup", self.node.group) != self.node.group:
             return encode_response(command.opaque, ResponseCode.SUCCESS, "another group")
@@ -571,10 +856,18 @@ class Pair:
             verdict = self._decide(View(seen=[seen_of(address, command.ext)]), waited=True)
             if verdict.step is Step.FOLLOW:
                 await self._obey(verdict)
-        else:
+        elif not self._is_outdated(seen_of(address, command.ext)):
             self.master_announced(command.ext.get("masterHaAddress", ""), address)
         return encode_response(command.opaque, ResponseCode.SUCCESS)
 
+    def _is_outdated(self, seen: Seen) -> bool:
+        """Whether one that announces itself knows less of the group than the master this slave follows."""
+        register = self.node.register
+        if register is None or not self.node.is_following or seen.group_id != register.group_id:
+            return False
+        return seen.register[0] < register.epoch
+
+    @needs(on_cluster(GET))
     def _on_detail(self, connection: Connection, command: Command) -> bytes:
         body = msgspec.json.encode(self.detail())
         return encode_response(command.opaque, ResponseCode.SUCCESS, None, None, body)
@@ -591,9 +884,10 @@ class Pair:
         found["brokerRole"] = self._broker.role.value
         if self._waits is not None:
             found["role"], found["phase"] = "master", "waiting for word from its group"
-        refusal = self._broker.writer.refusal
-        found["writable"] = refusal is None
-        found["refusal"] = "" if refusal is None else refusal.remark
+        refusal, health = self._broker.writer.refusal, self._broker.store.health
+        found["warnings"] = exposures(self._live.remoting, self._live.replication)
+        found["writable"] = refusal is None and health.writable
+        found["refusal"] = health.reason if refusal is None else refusal.remark
         return found
 
     def status(self) -> HaStatus:
@@ -616,7 +910,12 @@ class Pair:
             "tandemqPhase": self.node.phase,
             "tandemqEpoch": str(promise.number),
             "tandemqEpochId": promise.id,
+            **self._common_facts(),
         }
+
+    def _common_facts(self) -> dict[str, str]:
+        record = self.node.record
+        return {"tandemqNow": str(self._broker.clock.wall_ms()), **register_facts(record.register, record.replica)}
 
     def _slave_facts(self) -> dict[str, str]:
         last = self.node.record.last_reign
@@ -626,6 +925,7 @@ class Pair:
             "tandemqEpoch": str(last.number if last is not None else 0),
             "tandemqEpochId": last.id if last is not None else "",
             "tandemqFollows": self._master_address() if self.node.is_following else "",
+            **self._common_facts(),
         }
 
     def ha_status(self) -> Mapping[str, Any]:
@@ -658,3 +958,8 @@ class Pair:
                 "activated": status.role == "slave" and not status.error,
             },
         }
+
+
+def _log_failure(task: asyncio.Task[str]) -> None:
+    if not task.cancelled() and (error := task.exception()) is not None:
+        log.warning("%s was not carried out: %s", task.get_name(), error)

@@ -11,8 +11,9 @@ import logging
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 
+from tandemq import __version__
 from tandemq.broker.live_config import LiveConfig
-from tandemq.broker.topics import TopicTable, masked
+from tandemq.broker.tables.topics import TopicTable, masked
 from tandemq.codec.bodies import kv_table_of, load_object
 from tandemq.codec.codes import RequestCode, ResponseCode
 from tandemq.codec.command import Command
@@ -97,7 +98,7 @@ class Registration:
         self._on_registered = on_registered
         self._servers = [_Server(address) for address in live.broker.namesrv_addresses]
         self._tasks: list[asyncio.Task[None]] = []
-        self.is_held = False
+        self.is_held = live.broker.observer
         """Nothing is told before the broker knows what it is in its group; `start` is then called again."""
 
     @property
@@ -202,6 +203,7 @@ class Registration:
         return {
             **self.identity.ext(),
             "haServerAddr": self.identity.ha_address,
+            "tandemqVersion": __version__,  # for whoever reads the wire; name servers pass over it
             "enableActingMaster": "false",
             "compressed": "false",
             "bodyCrc32": str(body_crc(body)),

@@ -4,6 +4,12 @@ A conf file says what a node was meant to be when it was written; who reigns is 
 master opens, and from then on with every registration, it asks every member it can find, and this module decides from
 the answers.  Facts in, verdict out; asking is pair.py's work.
 
+    a register  somebody knows a newer one, held by another                follow its holder
+                another writes by an older one                         tell it
+                else                                                   reign, as far as those who are heard allow it
+
+Before the group has a register, and towards brokers that have none:
+
     not open    another is open, at least as new as our last reign    follow it
                 a slave follows a newer reign than ours                follow too: its master lives, though not for us
                 another asks to open, with a newer claim               follow it
@@ -37,6 +43,13 @@ class Seen:
     """A master's epoch, open or asked for; of a slave the reign it follows."""
     follows: str = ""
     """A slave's master, while it has a session with it."""
+    group_id: str = ""
+    """Of the newest register it knows; empty if it knows none."""
+    register: tuple[int, int] = (0, 0)
+    """Epoch and revision of that register."""
+    holder: str = ""
+    """The replica that holds that epoch, and where its broker is."""
+    holder_address: str = ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -49,6 +62,11 @@ class Own:
     """The last epoch that opened, as far as this node's log knows."""
     claim: Claim = NO_CLAIM
     """The epoch it reigns in, or last promised or asked for."""
+    replica: str = ""
+    group_id: str = ""
+    register: tuple[int, int] = (0, 0)
+    is_new: bool = False
+    """Its store is empty and has no history: whoever is silent may belong to the group that it would begin anew."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -92,7 +110,25 @@ def decide(own: Own, view: View, *, waited: bool, allowed: bool) -> Verdict:
     `waited`: it has been looking for haRejoinWait.  `allowed`: the operator lets it go on without those that are
     silent; nobody may allow it to write beside a master that is open.
     """
+    if own.group_id:
+        return _by_register(own, view)
     return _open(own, view) if own.is_open else _not_open(own, view, waited or allowed, allowed)
+
+
+def _by_register(own: Own, view: View) -> Verdict:
+    ours = [one for one in view.seen if one.group_id == own.group_id]
+    newest = max(ours, key=lambda one: (one.register[0], one.holder), default=None)
+    # Two of a pair may open with one number, neither having heard the other; neither then has a second copy of what it
+    # acknowledged, so it does not matter which of them yields, as long as only one does.
+    is_other = newest is not None and newest.holder != own.replica
+    if newest is not None and is_other and (newest.register[0], newest.holder) > (own.register[0], own.replica):
+        why = f"{newest.holder} holds epoch {newest.register[0]} of the group, this broker knew of {own.register[0]}"
+        return Verdict(Step.FOLLOW, why, newest.holder_address)
+    for one in ours:
+        if own.is_open and one.is_open and one.register[0] < own.register[0]:
+            why = f"{one.address} still writes in epoch {one.register[0]}, this broker reigns in {own.register[0]}"
+            return Verdict(Step.TELL, why, one.address)
+    return REIGN
 
 
 def _open(own: Own, view: View) -> Verdict:
@@ -125,6 +161,11 @@ def _not_open(own: Own, view: View, waited: bool, allowed: bool) -> Verdict:
             return Verdict(Step.FOLLOW, why, one.address)
     if view.holder in view.silent and not allowed:
         return Verdict(Step.WAIT, f"{view.holder} is registered as master and does not answer", view.holder)
+    if own.is_new and view.silent and not allowed:
+        why = (
+            f"this store is new, and {', '.join(view.silent)} of the same name did not answer whether there is a group"
+        )
+        return Verdict(Step.WAIT, why, view.silent[0])
     if view.silent and not view.servers_answered and not waited:
         return Verdict(Step.WAIT, f"no name server answers, nor do {', '.join(view.silent)}", view.silent[0])
     return REIGN

@@ -15,6 +15,7 @@ from tandemq.errors import (
     CorruptRecord,
     DiskFull,
     LogPoisoned,
+    MessageTooLarge,
     OffsetOutOfRange,
     ReplicationError,
     ReplyError,
@@ -30,6 +31,7 @@ log = logging.getLogger(__name__)
 _CODES: tuple[tuple[type[TandemError], ResponseCode], ...] = (
     (DiskFull, ResponseCode.SERVICE_NOT_AVAILABLE),
     (LogPoisoned, ResponseCode.SERVICE_NOT_AVAILABLE),
+    (MessageTooLarge, ResponseCode.MESSAGE_ILLEGAL),
     (OffsetOutOfRange, ResponseCode.SYSTEM_ERROR),
     (StoreError, ResponseCode.SYSTEM_ERROR),
     (CorruptRecord, ResponseCode.MESSAGE_ILLEGAL),

@@ -23,7 +23,7 @@ import re
 from collections.abc import Callable, Mapping
 from typing import NamedTuple
 
-from tandemq.errors import TandemError
+from tandemq.errors import InvalidRequest
 
 LENGTH_MAX = 16_384
 """Characters of an expression. Heartbeats carry it for every group; upstream has no limit but the frame."""
@@ -62,7 +62,7 @@ _ORDER_TESTS: dict[str, Callable[[int], bool]] = {
 }
 
 
-class SqlError(TandemError):
+class SqlError(InvalidRequest):
     """The expression can't be compiled; `position` is the 0-based character where it stops making sense."""
 
     def __init__(self, text: str, position: int, problem: str) -> None:

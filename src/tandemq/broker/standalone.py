@@ -51,6 +51,18 @@ class Replication(Protocol):
         """Topics or groups changed."""
         ...
 
+    def retained(self) -> None:
+        """Old segments of the log were deleted."""
+        ...
+
+    def dispatched(self) -> None:
+        """Readers see more of the log."""
+        ...
+
+    def tables_true_at(self) -> int:
+        """At which position of the log a slave has its master's tables; negative if it has none."""
+        ...
+
     def handlers(self) -> dict[int, Handler]:
         """Requests between our own brokers."""
         ...
@@ -85,6 +97,15 @@ class Standalone:
 
     def changed(self) -> None:
         return None
+
+    def retained(self) -> None:
+        return None
+
+    def dispatched(self) -> None:
+        return None
+
+    def tables_true_at(self) -> int:
+        return -1
 
     def handlers(self) -> dict[int, Handler]:
         return {}

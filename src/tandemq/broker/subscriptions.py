@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 from functools import lru_cache
 from typing import Any
 
+from tandemq.errors import InvalidRequest
 from tandemq.model.message import java_hash
 
 TAG = "TAG"
@@ -18,7 +19,7 @@ EXPRESSION_LENGTH_MAX = 32_768
 TAGS_MAX = 4096
 
 
-class BadExpression(ValueError):
+class BadExpression(InvalidRequest):
     """A subscription expression that can't be parsed."""
 
 

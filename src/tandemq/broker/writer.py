@@ -15,17 +15,20 @@ All of it runs on the loop that owns the store.
 
 import asyncio
 import logging
-from collections.abc import Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from typing import NamedTuple
 
+from tandemq.broker.new_message import NewMessage
 from tandemq.clock import Clock
-from tandemq.codec.batch import Batch
 from tandemq.codec.codes import ResponseCode
-from tandemq.codec.envelope import delay_level, to_schedule
 from tandemq.errors import ReplyError, StoreError
+from tandemq.formats.batch import MessageBatch
+from tandemq.formats.envelope import delay_level, to_schedule
+from tandemq.formats.log_mark import LogMark
+from tandemq.model.ack_level import AckLevel, parse_level
 from tandemq.model.message import ACK_COPIES, TRANSACTION_COMMIT, TRANSACTION_MASK, WAIT, encode_properties
 from tandemq.model.topic import TopicConfig
-from tandemq.replication.acks import AckLevel, AckQueue, PutStatus, parse_level
+from tandemq.replication.acks import AckQueue, PutStatus
 from tandemq.store.message_store import Appended, AppendedBatch, MessageStore
 
 log = logging.getLogger(__name__)
@@ -53,11 +56,6 @@ class PutResult(NamedTuple):
     status: PutStatus
     appended: Appended
     reason: str
-
-    @property
-    def is_stored(self) -> bool:
-        """It is in the log, whatever its copies."""
-        return self.status is not PutStatus.SERVICE_NOT_AVAILABLE
 
 
 class MessageWriter:
@@ -130,37 +128,41 @@ class MessageWriter:
         self._level = level
         self.waits = self._sync_flush or not is_immediate(level)
 
-    def append(
-        self,
-        topic: str,
-        queue_id: int,
-        flag: int,
-        sys_flag: int,
-        born_timestamp: int,
-        born_host: bytes,
-        reconsume_times: int,
-        prepared_transaction_offset: int,
-        body: bytes | memoryview,
-        properties: bytes,
-    ) -> Appended:
-        """Into the log; raises WriteRefused or StoreError, and then nothing was written. Does not wait."""
+    def append(self, message: NewMessage) -> Appended:
+        """Appends and does not wait. Raises WriteRefused or StoreError, and then nothing was written."""
         if self.refusal is not None:
             raise self.refusal
         appended = self.store_append(
-            topic,
-            queue_id,
-            flag,
-            sys_flag,
-            born_timestamp,
-            born_host,
-            reconsume_times,
-            prepared_transaction_offset,
-            body,
-            properties,
+            message.topic,
+            message.queue_id,
+            message.flag,
+            message.sys_flag,
+            message.born_timestamp,
+            message.born_host,
+            message.reconsume_times,
+            message.prepared_transaction_offset,
+            message.body,
+            encode_properties(message.properties),
+            is_copy=message.is_copy,
         )
         if not self.is_scheduled:
             self.schedule_dispatch()
         return appended
+
+    def append_mark(self, mark: LogMark) -> Appended:
+        """Appends what the log shall say about queues from here on; as `append`."""
+        if self.refusal is not None:
+            raise self.refusal
+        appended = self._store.append_mark(mark)
+        self.schedule_dispatch()
+        return appended
+
+    def put_mark(self, mark: LogMark) -> Awaitable[tuple[PutStatus, str]]:
+        """Appends a mark at once. Returns what completes when it is acknowledged as a message would be."""
+        appended = self.append_mark(mark)
+        waiter, done = self._waiter()
+        self.when_acknowledged(appended.physical_offset + appended.size, None, done)
+        return waiter
 
     def append_batch(
         self,
@@ -170,7 +172,7 @@ class MessageWriter:
         born_timestamp: int,
         born_host: bytes,
         reconsume_times: int,
-        batch: Batch,
+        batch: MessageBatch,
     ) -> AppendedBatch:
         """Several messages into one queue, contiguous; as `append`."""
         if self.refusal is not None:
@@ -225,89 +227,35 @@ class MessageWriter:
     def parsed_level(self, text: str) -> AckLevel:
         level = self._levels.get(text)
         if level is None:
-            level = parse_level(text.replace("+disk", ":durable"))
+            level = parse_level(text)
             if len(self._levels) < 64:
                 self._levels[text] = level
         return level
 
-    async def put(
-        self,
-        topic: str,
-        queue_id: int,
-        body: bytes | memoryview,
-        properties: Mapping[str, str],
-        *,
-        born_timestamp: int,
-        born_host: bytes,
-        flag: int = 0,
-        sys_flag: int = 0,
-        reconsume_times: int = 0,
-        prepared_transaction_offset: int = 0,
-        level: AckLevel | None = None,
-        schedule: bool = True,
-    ) -> PutResult:
-        """For services: appends and waits. DELAY sends it to the schedule topic unless `schedule` is False."""
-        loop = self._loop
-        waiter: asyncio.Future[tuple[PutStatus, str]] = loop.create_future()
+    async def put(self, message: NewMessage, level: AckLevel | None = None) -> PutResult:
+        """Appends and waits for the acknowledgement; a message with DELAY goes to the schedule topic."""
+        waiter, done = self._waiter()
+        appended = self.put_soon(message, done, level)
+        status, reason = await waiter
+        return PutResult(status, appended, reason)
+
+    def _waiter(self) -> tuple["asyncio.Future[tuple[PutStatus, str]]", Done]:
+        """Returns a future and the callback that completes it."""
+        waiter: asyncio.Future[tuple[PutStatus, str]] = self._loop.create_future()
 
         def done(status: PutStatus, reason: str) -> None:
             if not waiter.done():
                 waiter.set_result((status, reason))
 
-        appended = self.put_soon(
-            topic,
-            queue_id,
-            body,
-            properties,
-            done,
-            born_timestamp=born_timestamp,
-            born_host=born_host,
-            flag=flag,
-            sys_flag=sys_flag,
-            reconsume_times=reconsume_times,
-            prepared_transaction_offset=prepared_transaction_offset,
-            level=level,
-            schedule=schedule,
-        )
-        status, reason = await waiter
-        return PutResult(status, appended, reason)
+        return waiter, done
 
-    def put_soon(
-        self,
-        topic: str,
-        queue_id: int,
-        body: bytes | memoryview,
-        properties: Mapping[str, str],
-        done: Done,
-        *,
-        born_timestamp: int,
-        born_host: bytes,
-        flag: int = 0,
-        sys_flag: int = 0,
-        reconsume_times: int = 0,
-        prepared_transaction_offset: int = 0,
-        level: AckLevel | None = None,
-        schedule: bool = True,
-    ) -> Appended:
-        """As `put`, with a callback that may come before this returns."""
-        if schedule and (sys_flag & TRANSACTION_MASK) in (0, TRANSACTION_COMMIT) and delay_level(properties) > 0:
-            topic, queue_id, sys_flag, properties = to_schedule(
-                topic, queue_id, sys_flag, properties, self._delay_levels
-            )
-        appended = self.append(
-            topic,
-            queue_id,
-            flag,
-            sys_flag,
-            born_timestamp,
-            born_host,
-            reconsume_times,
-            prepared_transaction_offset,
-            body,
-            encode_properties(properties),
-        )
+    def put_soon(self, message: NewMessage, done: Done, level: AckLevel | None = None) -> Appended:
+        """Does what `put` does with a callback, which may come before this returns."""
+        if (message.sys_flag & TRANSACTION_MASK) in (0, TRANSACTION_COMMIT) and delay_level(message.properties) > 0:
+            message.move(to_schedule(*message.place, self._delay_levels))
+        appended = self.append(message)
         end = appended.physical_offset + appended.size
-        self.when_acknowledged(end, level, done, wait=properties.get(WAIT) != "false")
+        self.when_acknowledged(end, level, done, wait=message.properties.get(WAIT) != "false")
         return appended
 
     def schedule_dispatch(self) -> None:

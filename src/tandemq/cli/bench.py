@@ -16,10 +16,14 @@ app = typer.Typer(help="List and run the benchmarks (from a clone).", add_comple
 @app.command(context_settings={"ignore_unknown_options": True, "help_option_names": []})
 def bench(
     arguments: Annotated[list[str] | None, typer.Argument(help="As ./run bench takes them; none lists them.")] = None,
+    minutes: Annotated[
+        float | None, typer.Option("--minutes", min=0.1, help="How long `soak` runs (default: an hour).")
+    ] = None,
 ) -> None:
     """List and run the benchmarks (from a clone)."""
     root = Path(tandemq.__file__).resolve().parents[2]
     if not (root / "bench" / "__main__.py").exists():
         raise ConfigError("the benchmarks are not part of the installed package: clone the project and use ./run bench")
     os.chdir(root)
-    os.execv(sys.executable, [sys.executable, "-m", "bench", *(arguments or [])])
+    options = ["--minutes", f"{minutes:g}"] if minutes is not None else []
+    os.execv(sys.executable, [sys.executable, "-m", "bench", *(arguments or []), *options])

@@ -59,10 +59,10 @@ def _secret(key: str) -> bool:
     return any(word in key.lower() for word in ("secret", "sharedkey", "password"))
 
 
-def rows(daemon: Daemon, path: Path | None, overrides: list[str]) -> tuple[list[Row], list[str]]:
-    """The options in the order of their declaration, each name once, and the loader's warnings."""
+def rows(daemon: Daemon, path: Path | None, overrides: list[str], lenient: bool) -> tuple[list[Row], list[str]]:
+    """Returns the options in the order of their declaration, each name once, and the loader's warnings."""
     classes = config_classes(daemon)
-    loaded = load(path, classes, overrides=overrides)
+    loaded = load(path, classes, overrides=overrides, lenient=lenient)
     found: dict[str, Row] = {}
     for config_class in classes:
         for name, (_, described) in settings_of(config_class).items():
@@ -83,10 +83,11 @@ def config(
     ] = None,
     daemon: Annotated[Daemon, typer.Option(help="Whose options.")] = Daemon.broker,
     changed: Annotated[bool, typer.Option("--changed", help="Only what is not a default.")] = False,
+    lenient: Annotated[bool, typer.Option("--lenient", help="Pass over names that look mistyped.")] = False,
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
 ) -> None:
-    """Print the effective configuration with the source of every value."""
-    found, warnings = rows(daemon, path, overrides or [])
+    """Print the effective configuration with the source of every value. Fails where the daemon would not start."""
+    found, warnings = rows(daemon, path, overrides or [], lenient)
     shown = [row for row in found if not changed or row.source != "default"]
     if as_json:
         print(json.dumps({row.key: {"value": row.value, "unit": row.unit, "source": row.source} for row in shown}))

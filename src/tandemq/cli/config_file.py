@@ -2,8 +2,11 @@
 
 Property files have java.util.Properties syntax, as RocketMQ's broker.conf and namesrv.conf: comments with # or !,
 `key=value`, `key: value` or `key value`, a backslash continues a line, \\uXXXX escapes. TOML files may group keys in
-tables; the tables' names don't matter. Flags win over the file. A name nobody knows is an error in a flag and a
-warning, with the nearest known name, in a file: a user's own broker.conf is accepted as it is.
+tables; the tables' names don't matter. Flags win over the file.
+
+A name that is no option of ours is one of three things. An option of RocketMQ that has no use here gets a note: a
+user's own broker.conf is accepted as it is. A name close to one of ours is a typing mistake, and stops the start:
+`brokerRol=SLAVE` must not start a master. `--lenient` makes it a note. Anything else gets a note.
 """
 
 import difflib
@@ -19,6 +22,8 @@ from tandemq.errors import ConfigError, MalformedBody
 from tandemq.settings import Setting, parse_text, settings_of
 
 FILE_SIZE_MAX = 4 * 1024 * 1024
+NEAR = 0.84
+"""How alike two names must be, from 0 to 1, for one to be a mistyped other: one letter in about twelve is wrong."""
 
 Config = TypeVar("Config")
 
@@ -53,6 +58,7 @@ def load(
     *,
     overrides: Iterable[str] = (),
     defaults: Mapping[str, str] | None = None,
+    lenient: bool = False,
 ) -> Loaded:
     """Builds each config class from a file (or none), flags `key=value`, and defaults other than the classes' own.
 
@@ -70,6 +76,10 @@ def load(
             chosen[name] = entry
         elif entry.source == "--set":
             raise ConfigError(f"--set {entry.key}={entry.text}: {_unknown(entry.key, known)}")
+        elif _is_mistyped(entry.key, known) and not lenient:
+            raise ConfigError(
+                f"{entry.source}: {_unknown(entry.key, known)} Correct or remove the line (--lenient starts without it)"
+            )
         else:
             warnings.append(f"{entry.source}: {_unknown(entry.key, known)}")
     configs = {config_class: _build(config_class, chosen) for config_class in classes}
@@ -97,7 +107,7 @@ def _build(config_class: type, chosen: Mapping[str, Entry]) -> Any:
 
 
 def _known_keys(classes: Iterable[type]) -> dict[str, str]:
-    """Every accepted spelling -> the property's own name."""
+    """Returns every accepted spelling -> the property's own name."""
     known = {}
     for config_class in classes:
         for described in _settings(config_class):
@@ -112,9 +122,22 @@ def _settings(config_class: type) -> list[Setting]:
 def _unknown(key: str, known: Iterable[str]) -> str:
     if key in IGNORED:
         return f"{key}: an option of RocketMQ that has no effect in TandemQ"
-    near = difflib.get_close_matches(key, known, n=1)
-    hint = f"did you mean {near[0]}?" if near else "`tandemq config` lists what there is"
+    near = nearest(key, known)
+    hint = f"did you mean {near}?" if near else "`tandemq config` lists what there is"
     return f"{key}: no such option; {hint}"
+
+
+def _is_mistyped(key: str, known: Iterable[str]) -> bool:
+    return key not in IGNORED and nearest(key, known) is not None
+
+
+def nearest(key: str, known: Iterable[str]) -> str | None:
+    """Returns the option that was probably meant: the same letters in other case, or nearly the same letters."""
+    by_letters = {name.lower(): name for name in known}
+    if key.lower() in by_letters:
+        return by_letters[key.lower()]
+    near = difflib.get_close_matches(key.lower(), by_letters, n=1, cutoff=NEAR)
+    return by_letters[near[0]] if near else None
 
 
 def _flag(text: str) -> Entry:
@@ -128,7 +151,7 @@ def _flag(text: str) -> Entry:
 
 
 def read_file(path: Path) -> list[Entry]:
-    """The entries of a .toml file, or of any other file in property syntax."""
+    """Returns the entries of a .toml file, or of any other file in property syntax."""
     try:
         size = path.stat().st_size
         if size > FILE_SIZE_MAX:

@@ -34,7 +34,7 @@ from tandemq.errors import TandemError
 from tandemq.model.message import Message
 from tandemq.model.topic import TopicConfig
 
-app = typer.Typer(help="The story in two minutes: produce, kill the master, read on from the slave, lose nothing.")
+app = typer.Typer(help="See it in two minutes: produce, kill the master, read on from the slave, lose nothing.")
 
 TOPIC = "orders"
 SEND_PAUSE_SECONDS = 0.002
@@ -87,7 +87,7 @@ async def produce(story: Story, namesrv: str, stop: asyncio.Event) -> None:
 
 
 def reader(story: Story, namesrv: str, name: str) -> PushConsumer:
-    """A consumer group that reads everything from the first message on."""
+    """Returns a consumer that reads everything from the first message on."""
     numbers = story.seen.setdefault(name, set())
 
     def listen(messages: Sequence[ReceivedMessage]) -> None:
@@ -142,7 +142,7 @@ async def until_read(story: Story, name: str, *, hidden: int = 0) -> None:
 
 
 async def tell(cluster: LocalCluster, console: Console, seconds: float) -> Story:
-    """The story itself, in the order a person would want to see it."""
+    """Plays the whole story, in the order a person would want to see it."""
     story = Story()
     stage = Stage(story, cluster, console)
     namesrv, master = cluster.plan.namesrv_address, cluster.plan.master
@@ -153,6 +153,7 @@ async def tell(cluster: LocalCluster, console: Console, seconds: float) -> Story
     await until_in_sync(cluster)
     async with Admin(namesrv=namesrv) as admin:
         await admin.create_topic(TopicConfig(name=TOPIC, read_queues=4, write_queues=4))
+    stage.say(f"watch it in a browser: {cluster.console_url}/replication")
     stage.say("a producer sends; every acknowledgement means two copies. A consumer reads along.")
     async with reader(story, namesrv, "reader"):
         producing = asyncio.create_task(produce(story, namesrv, stop))
@@ -166,8 +167,8 @@ async def tell(cluster: LocalCluster, console: Console, seconds: float) -> Story
             async with late:
                 stage.say("a second consumer starts now, from the first message: only the slave can serve it")
                 await stage.play(seconds)
-                # The slave has every acknowledged message, but shows what the master told it is confirmed; for the
-                # last one that word may have been on its way.
+                # The slave has every acknowledged message, but shows only what the master told it is confirmed. For
+                # the last one the message that says so may have been on its way.
                 await until_read(story, "late reader", hidden=1)
                 count = len(story.seen["late reader"])
                 stage.say(
@@ -190,7 +191,7 @@ async def tell(cluster: LocalCluster, console: Console, seconds: float) -> Story
 
 
 def spark_counts(store: Path) -> str:
-    """What `tandemq spark stats` says of the replica's files, in a process of its own: Spark brings a JVM."""
+    """Returns what `tandemq spark stats` says of the replica's files; a process of its own, as Spark brings a JVM."""
     done = subprocess.run(
         [sys.executable, "-m", "tandemq", "spark", "stats", "--store", str(store)],
         capture_output=True,

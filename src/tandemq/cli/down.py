@@ -6,8 +6,8 @@ from typing import Annotated
 
 import typer
 
-from tandemq.cli.local_cluster import ClusterError, LocalCluster
-from tandemq.cli.up import DEFAULT_DIRECTORY
+from tandemq.cli.local_cluster import DEFAULT_DIRECTORY, ClusterError, LocalCluster
+from tandemq.cli.render import Json, print_json
 
 app = typer.Typer(help="Stop what `tandemq up` started; the data stays.")
 
@@ -15,6 +15,7 @@ app = typer.Typer(help="Stop what `tandemq up` started; the data stays.")
 @app.callback(invoke_without_command=True)
 def down(
     directory: Annotated[Path, typer.Option("--dir", help="The directory given to `tandemq up`.")] = DEFAULT_DIRECTORY,
+    as_json: Json = False,
 ) -> None:
     """Stop what `tandemq up` started; the data stays."""
     cluster = LocalCluster.load(directory)
@@ -22,4 +23,7 @@ def down(
         raise ClusterError(f"{directory} holds no cluster of `tandemq up`; is --dir right?")
     running = [node.name for node in cluster.running()]
     asyncio.run(cluster.stop_all())
-    print(f"stopped {', '.join(running)}" if running else "nothing was running")
+    if as_json:
+        print_json({"stopped": running})
+    else:
+        print(f"stopped {', '.join(running)}" if running else "nothing was running")

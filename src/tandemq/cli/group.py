@@ -1,12 +1,15 @@
 """`tandemq group`: list, create, delete, lag, reset."""
 
 import asyncio
+import dataclasses
 from typing import Annotated, Any
 
 import typer
 
 from tandemq.cli.render import DEFAULT_NAMESRV, Json, Namesrv, note, parse_time, show, with_admin
+from tandemq.cli.suggestions import complete_group, complete_topic
 from tandemq.client.admin import LATEST, Admin
+from tandemq.client.admin_views import GroupMember, GroupProgress
 from tandemq.errors import ClientError
 from tandemq.model.topic import SubscriptionGroupConfig
 
@@ -14,7 +17,7 @@ app = typer.Typer(
     help="List, create, delete consumer groups; see and move how far they have come.", no_args_is_help=True
 )
 
-Group = Annotated[str, typer.Argument(help="Name of the consumer group.")]
+Group = Annotated[str, typer.Argument(help="Name of the consumer group.", autocompletion=complete_group)]
 Cluster = Annotated[str | None, typer.Option("--cluster", "-c", help="Only the brokers of this cluster.")]
 INTERNAL = ("CID_RMQ_SYS_", "CID_ONSAPI", "CID_ONS-HTTP", "TOOLS_CONSUMER", "FILTERSRV_CONSUMER", "__MONITOR_CONSUMER")
 INTERNAL_OTHERS = ("SELF_TEST_C_GROUP", "SELF_TEST_P_GROUP")
@@ -27,7 +30,7 @@ def list_(
     namesrv: Namesrv = DEFAULT_NAMESRV,
     as_json: Json = False,
 ) -> None:
-    """The consumer groups that brokers know, with their members online."""
+    """List the consumer groups that brokers know, with their members online."""
 
     async def work(admin: Admin) -> list[dict[str, Any]]:
         groups = await admin.groups()
@@ -59,32 +62,87 @@ def list_(
     show(with_admin(namesrv, work), headings, as_json=as_json, empty="no consumer groups yet")
 
 
+async def _check_known(admin: Admin, group: str) -> None:
+    if group in await admin.groups() or await admin.members(group):
+        return
+    raise ClientError(f"group {group!r} is not known to any broker; `tandemq group list` shows those that are")
+
+
+@app.command()
+def clients(group: Group, namesrv: Namesrv = DEFAULT_NAMESRV, as_json: Json = False) -> None:
+    """List the clients of a group that are online, and what they subscribe to."""
+
+    async def work(admin: Admin) -> list[GroupMember]:
+        found = await admin.members(group)
+        if not found:
+            await _check_known(admin, group)
+        return found
+
+    rows = [
+        {
+            "clientId": member.client_id,
+            "address": member.address,
+            "language": member.language,
+            "version": member.version,
+            "brokers": member.brokers,
+            "subscriptions": dict(member.subscriptions),
+        }
+        for member in with_admin(namesrv, work)
+    ]
+    headings = {
+        "clientId": "CLIENT",
+        "address": "ADDRESS",
+        "language": "LANGUAGE",
+        "brokers": "BROKERS",
+        "subscriptions": "SUBSCRIPTIONS",
+    }
+    show(rows, headings, as_json=as_json, empty=f"no client of group {group} is online")
+
+
 def _is_internal(name: str) -> bool:
     return name.startswith(INTERNAL) or name in INTERNAL_OTHERS
 
 
 @app.command()
 def create(
-    group: Group,
-    retry_max: Annotated[int, typer.Option(min=-1, help="Retries before the dead letter queue.")] = 16,
-    retry_queues: Annotated[int, typer.Option(min=0, help="Queues of the retry topic; 0 drops failed messages.")] = 1,
-    enabled: Annotated[bool, typer.Option("--enabled/--disabled", help="Whether it may consume.")] = True,
-    broadcast: Annotated[bool, typer.Option("--broadcast/--no-broadcast", help="Whether it may broadcast.")] = True,
+    group: Annotated[str, typer.Argument(help="Name of the consumer group.")],
+    retry_max: Annotated[
+        int | None, typer.Option(min=-1, help="Retries before the dead letter queue. Default: 16.")
+    ] = None,
+    retry_queues: Annotated[
+        int | None, typer.Option(min=0, help="Queues of the retry topic; 0 drops failed messages. Default: 1.")
+    ] = None,
+    enabled: Annotated[
+        bool | None, typer.Option("--enabled/--disabled", help="Whether it may consume. Default: it may.")
+    ] = None,
+    broadcast: Annotated[
+        bool | None, typer.Option("--broadcast/--no-broadcast", help="Whether it may broadcast. Default: it may.")
+    ] = None,
     cluster: Cluster = None,
     namesrv: Namesrv = DEFAULT_NAMESRV,
     as_json: Json = False,
 ) -> None:
-    """Create a consumer group, or change it."""
-    config = SubscriptionGroupConfig(
-        name=group,
-        retry_max_times=retry_max,
-        retry_queues=retry_queues,
-        consume_enable=enabled,
-        consume_broadcast_enable=broadcast,
-    )
-    names = with_admin(namesrv, lambda admin: admin.create_group(config, cluster=cluster))
-    rows = [{"broker": name, "group": group, "retryMaxTimes": retry_max} for name in names]
-    show(rows, {"broker": "BROKER", "group": "GROUP", "retryMaxTimes": "RETRIES"}, as_json=as_json)
+    """Create a consumer group. Of a group that is there only what is given changes."""
+    given = {
+        "retry_max_times": retry_max,
+        "retry_queues": retry_queues,
+        "consume_enable": enabled,
+        "consume_broadcast_enable": broadcast,
+    }
+    changes: dict[str, Any] = {name: value for name, value in given.items() if value is not None}
+
+    async def work(admin: Admin) -> list[dict[str, Any]]:
+        known = (await admin.groups()).get(group)
+        config = dataclasses.replace(known or SubscriptionGroupConfig(name=group), **changes)
+        names = await admin.create_group(config, cluster=cluster)
+        result = "created" if known is None else "changed"
+        return [
+            {"broker": name, "group": group, "retryMaxTimes": config.retry_max_times, "result": result}
+            for name in names
+        ]
+
+    headings = {"broker": "BROKER", "group": "GROUP", "retryMaxTimes": "RETRIES", "result": "RESULT"}
+    show(with_admin(namesrv, work), headings, as_json=as_json)
 
 
 @app.command()
@@ -101,8 +159,7 @@ def delete(
         typer.confirm(f"Delete group {group}{'' if keep_offsets else ' and its offsets'}?", abort=True, err=True)
 
     async def work(admin: Admin) -> list[str]:
-        if group not in await admin.groups():
-            raise ClientError(f"group {group!r} is not known to any broker; `tandemq group list` shows those that are")
+        await _check_known(admin, group)
         return await admin.delete_group(group, cluster=cluster, offsets=not keep_offsets)
 
     names = with_admin(namesrv, work)
@@ -119,8 +176,15 @@ def lag(
     namesrv: Namesrv = DEFAULT_NAMESRV,
     as_json: Json = False,
 ) -> None:
-    """How far the group has come in every queue, and how much is left."""
-    found = with_admin(namesrv, lambda admin: admin.progress(group, topic))
+    """Show how far the group has come in every queue, and how much is left."""
+
+    async def work(admin: Admin) -> GroupProgress:
+        progress = await admin.progress(group, topic)
+        if not progress.queues:
+            await _check_known(admin, group)
+        return progress
+
+    found = with_admin(namesrv, work)
     rows = [
         {
             "topic": item.queue.topic,
@@ -150,7 +214,7 @@ def lag(
 @app.command()
 def reset(
     group: Group,
-    topic: Annotated[str, typer.Argument(help="The topic whose offsets are moved.")],
+    topic: Annotated[str, typer.Argument(help="The topic whose offsets are moved.", autocompletion=complete_topic)],
     to: Annotated[str, typer.Option(help="earliest, latest, a time (2026-05-01T10:00, 15m) or milliseconds.")],
     namesrv: Namesrv = DEFAULT_NAMESRV,
     as_json: Json = False,

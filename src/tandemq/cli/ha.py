@@ -1,19 +1,42 @@
-"""`tandemq ha status`: each broker's replication, its slaves, and why one that is not in sync is not."""
+"""`tandemq ha`: each broker's replication, why one that is not in sync is not, and how to take one out."""
 
-import json
-from typing import Annotated, Any
+import asyncio
+import shutil
+import sys
+import textwrap
+from collections.abc import Callable
+from typing import Annotated
 
 import typer
 
-from tandemq.cli.render import DEFAULT_NAMESRV, Json, Namesrv, note, print_json, show, with_admin
+from tandemq.cli import ha_view
+from tandemq.cli.ha_nodes import Node, collect
+from tandemq.cli.ha_orders import forget_replica
+from tandemq.cli.render import (
+    DEFAULT_NAMESRV,
+    Json,
+    Namesrv,
+    client_config,
+    note,
+    print_json,
+    print_json_line,
+    run,
+    stop_event,
+    time_text,
+    with_admin,
+)
 from tandemq.client.admin import Admin
-from tandemq.codec.codes import RequestCode, ResponseCode
-from tandemq.errors import RemotingError, ReplyError
-from tandemq.replication.metadata import PairCode
+from tandemq.clock import SystemClock
+from tandemq.errors import ClientError, RemotingError, ReplyError
 
 app = typer.Typer(help="Replication: who is master, who follows, who is in sync and why not.", no_args_is_help=True)
 
-TIMEOUT = 3.0
+POLL_SECONDS = 0.2
+"""Between two looks of `ha wait`: a script that waits for a second is not held up for another."""
+CLEAR_SCREEN = "\033[H\033[2J"
+
+Broker = Annotated[list[str] | None, typer.Option("--broker", "-b", help="Only this broker name.")]
+Address = Annotated[list[str] | None, typer.Option("--address", "-a", help="Ask this broker, not those known.")]
 
 
 @app.callback()
@@ -24,152 +47,158 @@ def ha() -> None:
 @app.command()
 def status(
     namesrv: Namesrv = DEFAULT_NAMESRV,
-    broker: Annotated[list[str] | None, typer.Option("--broker", "-b", help="Only this broker name.")] = None,
-    address: Annotated[
-        list[str] | None, typer.Option("--address", "-a", help="Ask this broker, not those known.")
-    ] = None,
+    broker: Broker = None,
+    address: Address = None,
+    watch: Annotated[bool, typer.Option("--watch", "-w", help="Show it again and again, until Ctrl-C.")] = False,
+    interval: Annotated[float, typer.Option(help="Seconds between two looks of --watch.", min=0.1)] = 1.0,
     as_json: Json = False,
 ) -> None:
-    """What every broker says about its replication; a broker that does not answer is shown as such."""
-    found = with_admin(namesrv, lambda admin: _collect(admin, broker, address))
+    """Show what every broker says about its replication.
+
+    Exit codes: 0 healthy, 3 a member is absent or not in sync, 4 no writer, 1 an error, 2 wrong usage.
+    """
+    if watch:
+        raise typer.Exit(run(_watch(namesrv, broker, address, interval, as_json)))
+    found = with_admin(namesrv, lambda admin: collect(admin, broker, address))
     if as_json:
         print_json(found)
-        return
-    show(
-        [_node_row(node) for node in found],
-        {
-            "broker": "BROKER",
-            "id": "ID",
-            "address": "ADDRESS",
-            "role": "ROLE",
-            "state": "STATE",
-            "epoch": "EPOCH",
-            "end": "END",
-            "confirmed": "CONFIRMED",
-            "follows": "FOLLOWS",
-        },
-        as_json=False,
-        empty="no brokers; start one with `tandemq up`",
-    )
-    replicas = [_replica_row(node, replica) for node in found for replica in node.get("replicas", ())]
-    if replicas:
-        print()
-        show(
-            replicas,
-            {
-                "broker": "SLAVES OF",
-                "replica": "REPLICA",
-                "state": "STATE",
-                "protocol": "PROTOCOL",
-                "received": "RECEIVED",
-                "durable": "DURABLE",
-                "applied": "APPLIED",
-                "lag": "LAG BYTES",
-                "lag_ms": "LAG MS",
-                "rate": "MB/S",
-            },
-            as_json=False,
+        code = _code(found, address)
+    else:
+        code = _show(found, broker, address)
+    raise typer.Exit(code)
+
+
+def _code(found: list[Node], address: list[str] | None) -> int:
+    return ha_view.worst(ha_view.judge(found, asked_by_address=bool(address)))
+
+
+def _show(found: list[Node], broker: list[str] | None, address: list[str] | None) -> int:
+    groups = ha_view.judge(found, asked_by_address=bool(address))
+    width = shutil.get_terminal_size().columns
+    if not groups:
+        note(
+            f"{', '.join(broker)}: not registered with these name servers"
+            if broker
+            else "no brokers; start one with `tandemq up`"
         )
-    for line in _advice(found):
-        note(line)
+    for line in ha_view.lines_of(groups, width):
+        print(line)
+    sys.stdout.flush()
+    for line in ha_view.advice(found):
+        note(
+            textwrap.fill(line, max(width, 40), subsequent_indent="  ", break_long_words=False, break_on_hyphens=False)
+        )
+    return ha_view.worst(groups)
 
 
-async def _collect(admin: Admin, names: list[str] | None, addresses: list[str] | None) -> list[dict[str, Any]]:
-    places: list[tuple[str, int, str]] = [("", -1, address) for address in addresses or ()]
-    if not places:
-        groups = (await admin.cluster()).groups
-        for name, group in sorted(groups.items()):
-            if not names or name in names:
-                places += [(name, number, address) for number, address in sorted(group.addresses.items())]
-    return [await _ask(admin, *place) for place in places]
+async def _watch(
+    namesrv: str, broker: list[str] | None, address: list[str] | None, interval: float, as_json: bool
+) -> int:
+    """Shows the state until Ctrl-C; returns the code of what was seen last."""
+    stop, clock, code = stop_event(), SystemClock(), ha_view.ERROR
+    async with Admin(config=client_config(namesrv)) as admin:
+        while not stop.is_set():
+            now_ms = clock.wall_ms()
+            try:
+                found = await collect(admin, broker, address)
+            except (RemotingError, ReplyError) as error:
+                code = ha_view.ERROR
+                if as_json:
+                    print_json_line({"atMs": now_ms, "code": code, "error": str(error)})
+                else:
+                    _title(now_ms)
+                    note(str(error))
+            else:
+                if as_json:
+                    code = _code(found, address)
+                    print_json_line({"atMs": now_ms, "code": code, "nodes": found})
+                else:
+                    _title(now_ms)
+                    code = _show(found, broker, address)
+            try:
+                async with asyncio.timeout(interval):
+                    await stop.wait()
+            except TimeoutError:
+                pass
+    return code
 
 
-async def _ask(admin: Admin, name: str, number: int, address: str) -> dict[str, Any]:
-    """One of ours tells everything; RocketMQ tells what 907 has; one that does not answer tells why."""
-    base: dict[str, Any] = {"broker": name, "brokerId": number, "address": address}
-    session = admin.session
-    try:
-        reply = await session.remoting.invoke(address, session.command(PairCode.HA_DETAIL, {}), TIMEOUT)
-        if reply.code == ResponseCode.SUCCESS:
-            return {**base, **json.loads(bytes(reply.body))}
-        reply = await session.remoting.invoke(address, session.command(RequestCode.GET_BROKER_HA_STATUS, {}), TIMEOUT)
-        if reply.code == ResponseCode.REQUEST_CODE_NOT_SUPPORTED:  # RocketMQ 4 has no such request
-            return {**base, "role": "slave" if number > 0 else "master", "phase": "RocketMQ 4", "replicas": []}
-        reply.raise_for_code(ResponseCode.SUCCESS)
-    except (RemotingError, ReplyError) as error:
-        return {**base, "role": "?", "phase": "does not answer", "error": str(error), "replicas": []}
-    return {**base, **_from_upstream(json.loads(bytes(reply.body)))}
+def _title(now_ms: int) -> None:
+    print(f"{CLEAR_SCREEN if sys.stdout.isatty() else ''}{time_text(now_ms)}")
 
 
-def _from_upstream(body: dict[str, Any]) -> dict[str, Any]:
-    replicas = [
-        {
-            "replica": item.get("addr", ""),
-            "state": "in sync" if item.get("inSync") else "behind",
-            "protocol": "classic",
-            "received": item.get("slaveAckOffset", 0),
-            "durable": 0,
-            "applied": 0,
-            "lag_bytes": item.get("diff", 0),
-            "lag_ms": 0,
-            "rate": item.get("transferredByteInSecond", 0),
-        }
-        for item in body.get("haConnectionInfo") or ()
-    ]
-    client = body.get("haClientRuntimeInfo") or {}
-    return {
-        "role": "master" if body.get("master") else "slave",
-        "phase": "RocketMQ",
-        "end": body.get("masterCommitLogMaxOffset") or client.get("maxOffset", 0),
-        "master": client.get("masterAddr", ""),
-        "replicas": replicas,
-    }
+@app.command()
+def wait(
+    namesrv: Namesrv = DEFAULT_NAMESRV,
+    broker: Broker = None,
+    address: Address = None,
+    in_sync: Annotated[
+        bool, typer.Option("--in-sync", help="Until every group has a writer, and slaves that are all in sync.")
+    ] = False,
+    writable: Annotated[bool, typer.Option("--writable", help="Until every group takes messages.")] = False,
+    caught_up: Annotated[
+        bool,
+        typer.Option("--caught-up", help="Until every slave asked has all that its master has, RocketMQ's too."),
+    ] = False,
+    timeout: Annotated[float, typer.Option(help="Seconds to wait at most.", min=0)] = 60.0,
+    as_json: Json = False,
+) -> None:
+    """Wait until the cluster is as a script needs it.
+
+    Exit codes: 0 it is, 1 it was not within --timeout, 2 wrong usage.
+    """
+    if not (in_sync or writable or caught_up):
+        raise typer.BadParameter("say what to wait for: --in-sync, --writable, --caught-up")
+
+    def missing_of(found: list[Node]) -> str:
+        groups = ha_view.judge(found, asked_by_address=bool(address))
+        absent = set(broker or ()) - {group.name for group in groups}
+        if absent:
+            return f"{', '.join(sorted(absent))}: not registered"
+        missing = ha_view.not_yet(groups, in_sync=in_sync, writable=writable)
+        return missing or (ha_view.behind(found) if caught_up else "")
+
+    missing = run(_wait(namesrv, broker, address, missing_of, timeout))
+    if missing:
+        raise ClientError(f"after {timeout:g} s: {missing}; `tandemq ha status` says more")
+    if as_json:
+        print_json({"inSync": in_sync, "writable": writable, "caughtUp": caught_up})
 
 
-def _node_row(node: dict[str, Any]) -> dict[str, Any]:
-    return {
-        "broker": node.get("broker", ""),
-        "id": node.get("brokerId", ""),
-        "address": node.get("address", ""),
-        "role": node.get("brokerRole") or node.get("role", ""),
-        "state": node.get("phase", ""),
-        "epoch": node.get("epoch", ""),
-        "end": node.get("end", ""),
-        "confirmed": node.get("confirmed", ""),
-        "follows": node.get("master", ""),
-    }
+@app.command()
+def forget(
+    replica: Annotated[str, typer.Argument(help="Its identity, or an address that names exactly one replica.")],
+    namesrv: Namesrv = DEFAULT_NAMESRV,
+    address: Annotated[str, typer.Option("--address", "-a", help="host:port of the master of its group.")] = "",
+    accept_loss: Annotated[
+        bool, typer.Option("--accept-loss", help="Also if it may be the only one to hold acknowledged messages.")
+    ] = False,
+) -> None:
+    """Take a replica that never comes back out of its group.
+
+    Until then it counts for `majority` and `all`, and a promotion that can't hear it is refused.
+    """
+    ext = {"replica": replica, "acceptLoss": "true" if accept_loss else "false"}
+    print(with_admin(namesrv, lambda admin: forget_replica(admin, replica, address, ext)))
 
 
-def _replica_row(node: dict[str, Any], replica: dict[str, Any]) -> dict[str, Any]:
-    return {
-        "broker": node.get("address", ""),
-        "replica": replica["replica"],
-        "state": replica["state"],
-        "protocol": replica["protocol"],
-        "received": replica["received"],
-        "durable": replica["durable"],
-        "applied": replica["applied"],
-        "lag": replica["lag_bytes"],
-        "lag_ms": replica["lag_ms"],
-        "rate": round(replica["rate"] / 1e6, 1),
-    }
-
-
-def _advice(nodes: list[dict[str, Any]]) -> list[str]:
-    """What is wrong and what to do, one line each."""
-    lines = []
-    for node in nodes:
-        where = f"{node.get('broker', '')} {node.get('address', '')}"
-        if node.get("error"):
-            reason = f" [{node['reason']}]" if node.get("reason") else ""
-            lines.append(f"{where}: {node['error']}{reason}. {node.get('advice', '')}".rstrip())
-        if node.get("waiting_for"):
-            lines.append(f"{where}: read-only, waits for {', '.join(node['waiting_for'])}")
-        elif node.get("refusal") and node.get("role") == "master":
-            lines.append(f"{where}: takes no messages: {node['refusal']}")
-        for replica in node.get("replicas", ()):
-            if replica.get("error") and not replica.get("in_sync"):
-                told = f"{replica['error']} [{replica['reason']}]. {replica['advice']}"
-                lines.append(f"{where}: slave {replica['replica']}: {told}")
-        lines += [f"{where}: cut {cut}" for cut in node.get("cuts", ())]
-    return lines
+async def _wait(
+    namesrv: str,
+    broker: list[str] | None,
+    address: list[str] | None,
+    missing_of: Callable[[list[Node]], str],
+    timeout: float,
+) -> str:
+    """Returns what was still missing when the time was over; empty if nothing is."""
+    clock = SystemClock()
+    deadline = clock.monotonic() + timeout
+    while True:
+        try:
+            async with Admin(config=client_config(namesrv)) as admin:
+                missing = missing_of(await collect(admin, broker, address))
+        except (RemotingError, ReplyError) as error:
+            missing = str(error)
+        left = deadline - clock.monotonic()
+        if not missing or left <= 0:
+            return missing
+        await asyncio.sleep(min(POLL_SECONDS, left))

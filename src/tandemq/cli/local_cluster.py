@@ -1,4 +1,4 @@
-"""A whole cluster on this machine: name servers, one master and its slaves, each a process of its own.
+"""A whole cluster on this machine: name servers, one master and its slaves, the console, each a process of its own.
 
 `tandemq up`, `down` and `demo` are faces of this. Everything lives under one directory and survives restarts:
 
@@ -8,6 +8,7 @@
 """
 
 import asyncio
+import contextlib
 import json
 import os
 import signal
@@ -20,10 +21,14 @@ from pathlib import Path
 
 from tandemq.errors import TandemError
 
+DEFAULT_DIRECTORY = Path("tandemq-data")
 CLUSTER_FILE = "cluster.json"
+KNOWN_MAX = 32
+"""Directories of clusters that are remembered."""
 HOST = "127.0.0.1"
 NAMESRV_PORT = 9876
 BROKER_PORT = 10911
+CONSOLE_PORT = 8088
 BROKER_PORT_STEP = 100
 """A broker takes its port, port + 1 (HA) and port - 2 (the VIP channel of old clients)."""
 SEGMENT_SIZE = 128 * 1024 * 1024
@@ -33,7 +38,43 @@ STOP_SECONDS = 20
 
 
 class ClusterError(TandemError):
-    """The local cluster can't be started or stopped; says which node and where its log is."""
+    """The local cluster can't be started or stopped; the message names the node and its log."""
+
+
+def _registry() -> Path:
+    """Returns the file that remembers where clusters were started, the last one first."""
+    home = os.environ.get("XDG_STATE_HOME") or os.path.join(os.path.expanduser("~"), ".local", "state")
+    return Path(home) / "tandemq" / "clusters"
+
+
+def _known_directories() -> list[Path]:
+    with contextlib.suppress(OSError):
+        return [Path(line) for line in _registry().read_text().splitlines() if line]
+    return []
+
+
+def _remember(directory: Path) -> None:
+    """Lets commands in other directories find the cluster; a machine without a home does without."""
+    here = directory.absolute()
+    others = [known for known in _known_directories() if known != here and (known / CLUSTER_FILE).exists()]
+    with contextlib.suppress(OSError):
+        _registry().parent.mkdir(parents=True, exist_ok=True)
+        _registry().write_text("".join(f"{path}\n" for path in [here, *others][:KNOWN_MAX]))
+
+
+def running_clusters() -> "Iterator[LocalCluster]":
+    """Yields the clusters of `tandemq up` whose name servers run: the one of this directory first, then the latest."""
+    seen = set()
+    for directory in (DEFAULT_DIRECTORY.absolute(), *_known_directories()):
+        if directory in seen:
+            continue
+        seen.add(directory)
+        try:
+            cluster = LocalCluster.load(directory)
+        except (OSError, ValueError, KeyError, TypeError):
+            continue  # not ours, or not ours any more
+        if cluster is not None and any(cluster.pid(node) is not None for node in cluster.plan.namesrvs):
+            yield cluster
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,7 +83,7 @@ class Node:
 
     name: str
     kind: str
-    """`namesrv` or `broker`: the `tandemq` command that runs it."""
+    """`namesrv`, `broker` or `console`: the `tandemq` command that runs it."""
     port: int
     role: str = ""
     broker_id: int = 0
@@ -57,6 +98,14 @@ class Plan:
     """Which nodes there are; saved, so that the next `up` in the same directory finds the same cluster."""
 
     nodes: tuple[Node, ...]
+    """Name servers and brokers."""
+    console: Node | None = None
+    """None in directories of earlier versions."""
+
+    @property
+    def processes(self) -> tuple[Node, ...]:
+        """Everything that runs, in the order of starting."""
+        return self.nodes if self.console is None else (*self.nodes, self.console)
 
     @property
     def namesrvs(self) -> tuple[Node, ...]:
@@ -86,7 +135,7 @@ def port_is_free(port: int) -> bool:
 
 
 def _first_free(candidates: Iterator[int], offsets: tuple[int, ...], taken: set[int]) -> int:
-    """The first port whose whole family (port + offsets) is free here and not promised to another node."""
+    """Returns the first port whose whole family (port + offsets) is free and not given to another node."""
     for port in candidates:
         family = {port + offset for offset in offsets}
         if port < 65000 and not family & taken and all(map(port_is_free, family)):
@@ -96,7 +145,7 @@ def _first_free(candidates: Iterator[int], offsets: tuple[int, ...], taken: set[
 
 
 def new_plan(*, slaves: int, sync: bool) -> Plan:
-    """Two name servers, a master, `slaves` slaves, on RocketMQ's usual ports or the next free ones."""
+    """Plans two name servers, a master and `slaves` slaves, on RocketMQ's usual ports or the next free ones."""
     taken: set[int] = set()
     nodes = []
     for number in (1, 2):
@@ -107,7 +156,13 @@ def new_plan(*, slaves: int, sync: bool) -> Plan:
         name = f"slave-{broker_id}" if broker_id else "master"
         port = _first_free(iter(range(BROKER_PORT, 65000, BROKER_PORT_STEP)), (0, 1, -2), taken)
         nodes.append(Node(name, "broker", port, role, broker_id))
-    return Plan(tuple(nodes))
+    return Plan(tuple(nodes), new_console(taken))
+
+
+def new_console(taken: set[int] | None = None) -> Node:
+    """Plans the console on its usual port or the next free one."""
+    given = set() if taken is None else taken
+    return Node("console", "console", _first_free(iter(range(CONSOLE_PORT, 65000)), (0,), given))
 
 
 class LocalCluster:
@@ -120,16 +175,23 @@ class LocalCluster:
 
     @classmethod
     def load(cls, directory: Path) -> "LocalCluster | None":
-        """The cluster that an earlier `up` left in this directory, or None."""
+        """Returns the cluster that an earlier `up` left in this directory, or None."""
         try:
             saved = json.loads((directory / CLUSTER_FILE).read_text())
         except FileNotFoundError:
             return None
-        return cls(directory, Plan(tuple(Node(**node) for node in saved["nodes"])))
+        console = saved.get("console")
+        nodes = tuple(Node(**node) for node in saved["nodes"])
+        return cls(directory, Plan(nodes, Node(**console) if console else None))
 
     def save(self) -> None:
         self.directory.mkdir(parents=True, exist_ok=True)
-        text = json.dumps({"nodes": [asdict(node) for node in self.plan.nodes]}, indent=1)
+        console = self.plan.console
+        saved = {
+            "nodes": [asdict(node) for node in self.plan.nodes],
+            "console": asdict(console) if console is not None else None,
+        }
+        text = json.dumps(saved, indent=1)
         (self.directory / CLUSTER_FILE).write_text(text)
 
     # --- one node -----------------------------------------------------------------------------------------------------
@@ -141,7 +203,7 @@ class LocalCluster:
         return self.home(node) / "store"
 
     def pid(self, node: Node) -> int | None:
-        """The process id of a running node: our own child, or by its pid file; None if it doesn't run."""
+        """Returns the process id of a running node, our own child or by its pid file; None if it doesn't run."""
         process = self._started.get(node.name)
         if process is not None:
             return process.pid if process.poll() is None else None
@@ -150,16 +212,20 @@ class LocalCluster:
             command_line = Path(f"/proc/{pid}/cmdline").read_bytes()
         except (FileNotFoundError, ValueError, ProcessLookupError):
             return None
-        return pid if b"tandemq" in command_line else None  # the number may belong to somebody else by now
+        return pid if b"tandemq" in command_line else None  # the number may belong to another process by now
 
     def start(self, node: Node) -> None:
         """Starts the process; `until_ready` waits for it."""
         home = self.home(node)
         home.mkdir(parents=True, exist_ok=True)
-        (home / "node.conf").write_text(self._properties(node))
+        if node.kind == "console":
+            options = ["-n", self.plan.namesrv_address, "--listen", node.address]
+        else:
+            (home / "node.conf").write_text(self._properties(node))
+            options = ["-c", str(home / "node.conf")]
         with (home / "log").open("ab") as log:
             process = subprocess.Popen(
-                [sys.executable, "-m", "tandemq", node.kind, "-c", str(home / "node.conf")],
+                [sys.executable, "-m", "tandemq", node.kind, *options],
                 stdin=subprocess.DEVNULL,
                 stdout=log,
                 stderr=log,
@@ -169,14 +235,14 @@ class LocalCluster:
         self._started[node.name] = process
 
     def kill(self, node: Node) -> None:
-        """SIGKILL, as a crash would."""
+        """Ends a node as a crash would (SIGKILL)."""
         if (pid := self.pid(node)) is not None:
             os.kill(pid, signal.SIGKILL)
         if node.name in self._started:
             self._started[node.name].wait()
 
     async def stop(self, node: Node) -> None:
-        """SIGTERM and wait; SIGKILL for one that doesn't go."""
+        """Sends SIGTERM and waits; sends SIGKILL to one that doesn't go."""
         if (pid := self.pid(node)) is None:
             return
         os.kill(pid, signal.SIGTERM)
@@ -206,7 +272,7 @@ class LocalCluster:
         )
 
     def last_words(self, node: Node, lines: int = 8) -> str:
-        """The end of a node's log, for the error that quotes it."""
+        """Returns the end of a node's log, for the error that quotes it."""
         path = self.home(node) / "log"
         try:
             text = path.read_text(errors="replace").splitlines()[-lines:]
@@ -217,22 +283,29 @@ class LocalCluster:
     # --- all of them --------------------------------------------------------------------------------------------------
 
     def running(self) -> list[Node]:
-        return [node for node in self.plan.nodes if self.pid(node) is not None]
+        return [node for node in self.plan.processes if self.pid(node) is not None]
 
     async def start_all(self) -> None:
-        """Name servers, then master and slaves; returns when each answers."""
+        """Starts name servers, then master and slaves, then the console; returns when each answers."""
         self.save()
-        for kind in ("namesrv", "broker"):
-            fresh = [node for node in self.plan.nodes if node.kind == kind and self.pid(node) is None]
+        _remember(self.directory)
+        for kind in ("namesrv", "broker", "console"):
+            fresh = [node for node in self.plan.processes if node.kind == kind and self.pid(node) is None]
             for node in fresh:
                 self.start(node)
             for node in fresh:
                 await self.until_ready(node)
 
     async def stop_all(self) -> None:
-        """Master first, so that its slaves have everything; name servers last."""
-        for node in (*self.plan.brokers, *self.plan.namesrvs):
+        """Stops the master first, so that its slaves have everything; name servers last."""
+        console = (self.plan.console,) if self.plan.console is not None else ()
+        for node in (*console, *self.plan.brokers, *self.plan.namesrvs):
             await self.stop(node)
+
+    @property
+    def console_url(self) -> str:
+        """Where to point a browser; empty without a console."""
+        return f"http://{self.plan.console.address}" if self.plan.console is not None else ""
 
     def _properties(self, node: Node) -> str:
         home = self.home(node)
@@ -251,6 +324,7 @@ class LocalCluster:
                 "haListenPort": node.port + 1,
                 "storePathRootDir": self.store(node),
                 "slaveReadEnable": "true",
+                "enablePropertyFilter": "true",  # `consume --sql` works at once; RocketMQ's default is false
                 "mappedFileSizeCommitLog": SEGMENT_SIZE,
             }
         return "".join(f"{key}={value}\n" for key, value in settings.items())

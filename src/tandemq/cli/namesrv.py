@@ -13,10 +13,9 @@ import uvloop
 
 from tandemq import logs
 from tandemq.cli.config_file import Loaded, load
-from tandemq.errors import ConfigError
+from tandemq.cli.log_level import LogLevel, LogLevelOption
 from tandemq.namesrv.config import DEFAULT_PORT, NamesrvConfig
 from tandemq.namesrv.server import NameServer
-from tandemq.remoting.access import AccessControl
 from tandemq.remoting.config import RemotingConfig
 
 log = logging.getLogger("tandemq.namesrv")
@@ -35,16 +34,23 @@ def namesrv(
     listen_port: Annotated[
         int | None, typer.Option(help=f"Short for --set listenPort=...; default {DEFAULT_PORT}.")
     ] = None,
-    log_level: Annotated[str, typer.Option(help="DEBUG, INFO, WARNING or ERROR.")] = "INFO",
+    lenient: Annotated[
+        bool, typer.Option("--lenient", help="Start with names in the file that look mistyped.")
+    ] = False,
+    log_level: LogLevelOption = LogLevel.INFO,
 ) -> None:
-    """Run a name server. Stops cleanly on SIGTERM or Ctrl-C."""
+    """Run a name server until SIGTERM or Ctrl-C."""
     overrides = list(settings or [])
     if listen_port is not None:
         overrides.append(f"listenPort={listen_port}")
     loaded = load(
-        config, (NamesrvConfig, RemotingConfig), overrides=overrides, defaults={"listenPort": str(DEFAULT_PORT)}
+        config,
+        (NamesrvConfig, RemotingConfig),
+        overrides=overrides,
+        defaults={"listenPort": str(DEFAULT_PORT)},
+        lenient=lenient,
     )
-    logs.setup(log_level.upper())
+    logs.setup(log_level.value, audit_path=loaded[RemotingConfig].audit_log_path)
     for warning in loaded.warnings:
         log.warning("config %s", warning)
     uvloop.run(run(loaded))
@@ -57,20 +63,9 @@ async def run(loaded: Loaded) -> None:
     for signal_number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(signal_number, stop.set)
     remoting = loaded[RemotingConfig]
-    async with NameServer(loaded[NamesrvConfig], remoting, authenticate=access_control(remoting)) as server:
-        gc.freeze()  # what start-up made stays for good: later collections need not look at it
+    async with NameServer(loaded[NamesrvConfig], remoting) as server:
+        gc.freeze()  # what start-up made stays: later collections need not examine it
         sys.stdout.write(f"name server ready on {remoting.bind_address}:{server.remoting.port}\n")
         sys.stdout.flush()
         await stop.wait()
         log.info("stopping connections=%d", len(server.remoting.connections))
-
-
-def access_control(remoting: RemotingConfig) -> AccessControl | None:
-    """The hook for aclEnable=true, from the file that aclFile names."""
-    if not remoting.acl_enable:
-        return None
-    path = Path(remoting.acl_file)
-    try:
-        return AccessControl.from_text(path.read_text("utf-8"), path.name)
-    except (OSError, UnicodeDecodeError) as error:
-        raise ConfigError(f"aclFile={path}: can't be read: {error}") from None

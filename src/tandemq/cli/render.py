@@ -1,4 +1,4 @@
-"""How commands speak: tables for people, `--json` for programs, progress on stderr, one sentence for an error.
+"""How commands print: tables for people, `--json` for programs, progress on stderr.
 
 JSON is a contract: a list command prints one array of flat objects, a follow command one object a line; names are
 stable, numbers are numbers, times are milliseconds since 1970 (`…Ms`) as RocketMQ stores them.
@@ -6,7 +6,6 @@ stable, numbers are numbers, times are milliseconds since 1970 (`…Ms`) as Rock
 
 import asyncio
 import json
-import os
 import re
 import signal
 import sys
@@ -21,47 +20,34 @@ from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 from rich.table import Table
 
+from tandemq.cli.connection import DEFAULT_NAMESRV, client_config
 from tandemq.client.admin import Admin
-from tandemq.client.config import ClientConfig
 from tandemq.clock import SystemClock
 from tandemq.errors import ClientError
+from tandemq.printable import printable, printable_json, printable_lines
 
 T = TypeVar("T")
 Row = Mapping[str, Any]
 
-DEFAULT_NAMESRV = "127.0.0.1:9876"
+__all__ = ["DEFAULT_NAMESRV", "client_config"]  # commands import them from here, with the options below
 
 Namesrv = Annotated[
     str,
     typer.Option(
-        "--namesrv", "-n", envvar="NAMESRV_ADDR", help="Name servers, host:port separated by ;", show_default=True
+        "--namesrv",
+        "-n",
+        envvar="NAMESRV_ADDR",
+        help="Name servers, host:port separated by ; (default: the context, a local cluster, or 127.0.0.1:9876).",
+        show_default=False,
     ),
 ]
 Json = Annotated[bool, typer.Option("--json", help="Print JSON instead of a table.")]
 
 
-def client_config(namesrv: str, **options: Any) -> ClientConfig:
-    """The client's options: the name servers given, credentials and TLS from the environment."""
-    known: dict[str, Any] = {
-        "access_key": os.environ.get("TANDEMQ_ACCESS_KEY", ""),
-        "secret_key": os.environ.get("TANDEMQ_SECRET_KEY", ""),
-        "use_tls": os.environ.get("TANDEMQ_TLS", "").lower() in ("1", "true", "yes"),
-        "tls_ca_file": os.environ.get("TANDEMQ_TLS_CA", ""),
-    }
-    return ClientConfig(namesrv=namesrv, **known, **options)
-
-
 def run(work: Coroutine[Any, Any, T]) -> T:
-    """Runs a command's coroutine; Ctrl-C ends it quietly."""
-    try:
-        with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
-            return runner.run(work)
-    except KeyboardInterrupt:
-        raise typer.Exit(130) from None
-    except BrokenPipeError:
-        # The reader of our output left (`| head`): no reason to complain.
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        raise typer.Exit(0) from None
+    """Runs a command's coroutine; Ctrl-C ends it at once."""
+    with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
+        return runner.run(work)
 
 
 def with_admin(namesrv: str, work: Callable[[Admin], Awaitable[T]]) -> T:
@@ -75,7 +61,7 @@ def with_admin(namesrv: str, work: Callable[[Admin], Awaitable[T]]) -> T:
 
 
 def stop_event() -> asyncio.Event:
-    """Set by Ctrl-C or TERM, for commands that end in their own time."""
+    """Returns an event that Ctrl-C or TERM sets, for commands that finish what they are at."""
     event = asyncio.Event()
     loop = asyncio.get_running_loop()
     for number in (signal.SIGINT, signal.SIGTERM):
@@ -84,7 +70,7 @@ def stop_event() -> asyncio.Event:
 
 
 def show(rows: Iterable[Row], columns: Mapping[str, str], *, as_json: bool, title: str = "", empty: str = "") -> None:
-    """Rows as a table with these columns (key -> heading), or as a JSON array with every key."""
+    """Prints rows as a table with these columns (key -> heading), or as a JSON array with every key."""
     rows = list(rows)
     if as_json:
         print_json(rows)
@@ -95,14 +81,14 @@ def show(rows: Iterable[Row], columns: Mapping[str, str], *, as_json: bool, titl
     table = Table(title=title or None, title_justify="left", header_style="bold", box=None, pad_edge=False)
     for key, heading in columns.items():
         numeric = all(isinstance(row.get(key), (int, float)) for row in rows)
-        table.add_column(heading, justify="right" if numeric else "left", overflow="fold")
+        table.add_column(heading, justify="right" if numeric else "left", overflow="fold", no_wrap=numeric)
     for row in rows:
         table.add_row(*(cell(key, row.get(key)) for key in columns))
     _console().print(table)
 
 
 def show_one(row: Row, *, as_json: bool) -> None:
-    """One thing: a line per field, or one JSON object."""
+    """Prints one thing: a line for each field, or one JSON object."""
     if as_json:
         print_json(row)
         return
@@ -114,16 +100,31 @@ def show_one(row: Row, *, as_json: bool) -> None:
     _console().print(table)
 
 
+Raw = Annotated[bool, typer.Option("--raw", help="Print the body's own bytes, whatever they do to a terminal.")]
+
+
+def print_bytes(body: bytes) -> None:
+    """Prints a body as it is, and a line end."""
+    sys.stdout.flush()
+    sys.stdout.buffer.write(body + b"\n")
+    sys.stdout.buffer.flush()
+
+
 def print_json(value: Any) -> None:
-    print(json.dumps(value, ensure_ascii=False, indent=2))
+    print(json_text(value, indent=2))
 
 
 def print_json_line(value: Any) -> None:
-    print(json.dumps(value, ensure_ascii=False), flush=True)
+    print(json_text(value), flush=True)
+
+
+def json_text(value: Any, indent: int | None = None) -> str:
+    """Returns JSON that moves no cursor: what is not visible is escaped, as JSON escapes it."""
+    return printable_json(json.dumps(value, ensure_ascii=False, indent=indent))
 
 
 def cell(key: str, value: Any) -> str:
-    """A value as people read it: times as times, lists joined, nothing as nothing."""
+    """Returns a value as people read it: times as times, lists joined, None as nothing, control characters escaped."""
     if value is None:
         return ""
     if isinstance(value, bool):
@@ -131,27 +132,27 @@ def cell(key: str, value: Any) -> str:
     if key.endswith("Ms") and isinstance(value, int):
         return time_text(value)
     if isinstance(value, (list, tuple)):
-        return ", ".join(str(item) for item in value)
+        return printable(", ".join(str(item) for item in value))
     if isinstance(value, Mapping):
-        return ", ".join(f"{name}={item}" for name, item in value.items())
+        return printable(", ".join(f"{name}={item}" for name, item in value.items()))
     if isinstance(value, float):
         return f"{value:.1f}"
-    return str(value).replace("[", "\\[")
+    return printable(str(value)).replace("[", "\\[")
 
 
 def note(text: str) -> None:
-    """For the person at the terminal, beside the result."""
-    print(text, file=sys.stderr)
+    """Prints a line on stderr, for the person at the terminal."""
+    print(printable_lines(text), file=sys.stderr)
 
 
 def _console() -> Console:
-    """As wide as the terminal; never wrapped when the output goes to a file or a pipe."""
+    """Returns a console as wide as the terminal; in a file or a pipe nothing is wrapped or coloured."""
     return Console(width=None if sys.stdout.isatty() else 10_000, highlight=False, soft_wrap=not sys.stdout.isatty())
 
 
 @contextmanager
 def progress(description: str, total: int | None) -> Iterator[Callable[[int], None]]:
-    """A bar on stderr while long work runs; gives the function that says how much more is done."""
+    """Shows a bar on stderr while long work runs; yields the function that says how much more is done."""
     if not sys.stderr.isatty():
         yield lambda _: None
         return
@@ -162,7 +163,7 @@ def progress(description: str, total: int | None) -> Iterator[Callable[[int], No
 
 
 def time_text(ms: int) -> str:
-    """Local time with milliseconds; nothing for "never"."""
+    """Returns the local time with milliseconds; nothing for 0, which means never."""
     if ms <= 0:
         return ""
     return datetime.fromtimestamp(ms / 1000, UTC).astimezone().isoformat(" ", "milliseconds")
@@ -173,7 +174,7 @@ _UNITS_MS = {"ms": 1, "s": 1000, "m": 60_000, "h": 3_600_000, "d": 86_400_000}
 
 
 def parse_time(text: str) -> int:
-    """Milliseconds since 1970 of `2026-05-01 10:00`, `1767225600000`, or `15m` (that long ago)."""
+    """Returns milliseconds since 1970 of `2026-05-01 10:00`, `1767225600000`, or `15m` (that long ago)."""
     text = text.strip()
     if text.isdecimal() and len(text) >= 10:
         return int(text) if len(text) >= 13 else int(text) * 1000
@@ -190,7 +191,7 @@ def parse_time(text: str) -> int:
 
 
 def parse_pairs(pairs: Iterable[str], what: str) -> dict[str, str]:
-    """`name=value` arguments."""
+    """Parses `name=value` arguments."""
     found = {}
     for pair in pairs:
         name, separator, value = pair.partition("=")

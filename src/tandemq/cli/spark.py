@@ -4,6 +4,7 @@ tandemq spark archive --store /data/broker-a/store --to /lake
 spark-submit --master spark://host:7077 .../tandemq/cli/spark.py audit /data/a/store,/data/b/store
 """
 
+import contextlib
 import json
 import logging
 import os
@@ -16,6 +17,7 @@ from typing import Annotated, Any
 
 import typer
 from rich.console import Console
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 from rich.table import Table
 
 from tandemq.errors import ConfigError, TandemError
@@ -32,7 +34,12 @@ Namesrv = Annotated[str, typer.Option("--namesrv", "-n", help="Name servers: rea
 Topics = Annotated[str, typer.Option("--topics", "-t", help="Topics, comma-separated. Default: all but system topics.")]
 
 DEFAULT_MASTER = "local[*]"
-_out, _err = Console(), Console(stderr=True)
+_err = Console(stderr=True)
+
+
+def _out() -> Console:
+    """Returns a console as wide as the terminal; in a file or a pipe no table is cut."""
+    return Console(width=None if sys.stdout.isatty() else 10_000, highlight=False, soft_wrap=not sys.stdout.isatty())
 
 
 def _say(text: str) -> None:
@@ -40,21 +47,46 @@ def _say(text: str) -> None:
 
 
 @contextmanager
+def _bar(session: Any) -> Iterator[None]:
+    """Shows how many tasks are done while a job runs, on a terminal."""
+    from tandemq.spark.runtime.task_progress import TaskCount, watched_tasks
+
+    if not sys.stderr.isatty():
+        yield
+        return
+    columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
+    with Progress(*columns, console=_err, transient=True) as bar:
+        shown = bar.add_task("tasks", total=None, visible=False)
+
+        def show(count: TaskCount | None) -> None:
+            if count is None:
+                bar.update(shown, visible=False)
+            else:
+                bar.update(shown, completed=count.done, total=count.total, visible=True)
+
+        with watched_tasks(session, show):
+            yield
+
+
+@contextmanager
 def _session(name: str, master: str) -> Iterator[Any]:
     """A session of our own, or the one that spark-submit prepares; quiet, its errors as one sentence."""
     try:
+        from py4j.protocol import Py4JError
         from pyspark.errors import PySparkException
 
-        from tandemq.spark.quiet import filtered_stderr
+        from tandemq.spark.runtime.failures import cause_of
+        from tandemq.spark.runtime.stderr_filter import filtered_stderr
         from tandemq.spark.session import session_builder
-        from tandemq.spark.source import register
+        from tandemq.spark.source.data_sources import register
     except ImportError as error:
         raise ConfigError(f"Spark is not installed ({error}): pip install 'tandemq[spark]'") from None
     submitted = "SPARK_ENV_LOADED" in os.environ or "PYSPARK_GATEWAY_PORT" in os.environ
-    logging.getLogger("py4j").setLevel(logging.ERROR)
+    logging.getLogger("py4j").setLevel(logging.CRITICAL)
     builder = session_builder(f"tandemq {name}", master="" if submitted else master)
     if not submitted:
-        builder = builder.config("spark.ui.enabled", "false").config("spark.log.level", "ERROR")
+        # A failure is told in one sentence at the end; Spark would log it three times, with traces of three languages.
+        builder = builder.config("spark.ui.enabled", "false").config("spark.log.level", "OFF")
         builder = builder.config("spark.ui.showConsoleProgress", "false")
         warnings.filterwarnings("ignore", category=FutureWarning, module="pyspark")
         _say(f"starting Spark ({master})")
@@ -64,21 +96,13 @@ def _session(name: str, master: str) -> Iterator[Any]:
         session = builder.getOrCreate()
         register(session)  # code that came with --py-files is not discovered
     try:
-        yield session
-    except PySparkException as error:
-        raise TandemError(_cause(str(error))) from None
+        with _bar(session):
+            yield session
+    except (PySparkException, Py4JError) as error:
+        raise TandemError(cause_of(str(error))) from None
     finally:
-        session.stop()
-
-
-def _cause(text: str) -> str:
-    """Our own sentence out of Spark's stack of wrappers, if it is one of ours."""
-    for line in reversed(text.splitlines()):
-        if "tandemq." in line and "Error" in line.split(":")[0] + line:
-            head, _, tail = line.partition(": ")
-            if head.rpartition(".")[2][:1].isupper() and tail:
-                return tail.strip()
-    return text.splitlines()[0] if text else "Spark failed without a reason"
+        with contextlib.suppress(Exception):  # the JVM may be gone: that is what is told then
+            session.stop()
 
 
 def _source(store: str, namesrv: str, topics: str, option: list[str] | None) -> tuple[str, dict[str, str]]:
@@ -97,14 +121,16 @@ def _source(store: str, namesrv: str, topics: str, option: list[str] | None) -> 
         _check_stores(store)
         return "rocketmq-commitlog", {"path": store, **options}
     if not topics and "subscribePattern" not in options and "assign" not in options:
-        options["subscribePattern"] = "(?!RMQ_SYS_|rmq_sys_|SCHEDULE_TOPIC_XXXX|TBW102|SELF_TEST_TOPIC).*"
+        options["subscribePattern"] = (
+            "(?!RMQ_SYS_|rmq_sys_|SCHEDULE_TOPIC_XXXX|TBW102|SELF_TEST_TOPIC|TANDEMQ_SPARK_).*"
+        )
     return "rocketmq", {"nameserver": namesrv, **options}
 
 
 def _check_stores(paths: str) -> None:
     """A path that is no store is said at once, not by a stack of traces after Spark has started."""
     try:
-        from tandemq.spark.store_files import find_stores
+        from tandemq.spark.source.store_files import find_stores
     except ImportError:
         return  # the session says what is missing
     find_stores(paths)
@@ -114,7 +140,7 @@ def _finish(result: dict[str, Any], as_json: bool, sentence: str) -> None:
     if as_json:
         print(json.dumps(result))
     else:
-        _out.print(sentence, highlight=False)
+        _out().print(sentence)
 
 
 def _size(count: float) -> str:
@@ -145,7 +171,7 @@ def archive(
     from tandemq.spark.columns import DEFAULT_COLUMNS
     from tandemq.spark.jobs.archive import ArchivePlan
     from tandemq.spark.jobs.archive import archive as run
-    from tandemq.spark.lake import Lake
+    from tandemq.spark.lake.table import Lake
 
     source, options = _source(store, namesrv, topics, option)
     kept = tuple(columns.split(",")) if columns else DEFAULT_COLUMNS
@@ -221,13 +247,13 @@ def audit(
                 row["kind"], row["replica"], str(row["physical_offset"]), row["topic"] or "?", place,
                 row["msg_id"] or "?", row["detail"],
             )  # fmt: skip
-        _out.print(table)
+        _out().print(table)
     compared = f"{_size(result.stop - result.start)} from {result.start} to {result.stop}"
     if result.equal:
-        sentence = f"equal: {len(result.replicas)} replicas, {compared}, {result.seconds:.1f} s"
+        sentence = f"equal: {len(result.replicas)} replicas, {compared}, {result.queues} queues, {result.seconds:.1f} s"
     else:
         kinds = ", ".join(f"{count} {kind}" for kind, count in sorted(result.by_kind.items()))
-        sentence = f"DIFFERENT: {result.count} messages ({kinds}) in {len(result.ranges)} ranges; compared {compared}"
+        sentence = f"DIFFERENT: {result.count} places ({kinds}) in {len(result.ranges)} ranges; compared {compared}"
     _finish(result.to_json(), as_json, sentence)
     raise typer.Exit(0 if result.equal else 1)
 
@@ -295,12 +321,12 @@ def stats(
             row["topic"], f"{row['messages']:,}", f"{row['rate']:,.1f}", _size(row["bytes"]), str(row["body_p50"]),
             str(row["body_p99"]), f"{row['latency_p50_ms']} ms", f"{row['latency_p99_ms']} ms",
         )  # fmt: skip
-    _out.print(table)
+    _out().print(table)
     if result.groups:
         lags = Table("GROUP", "TOPIC", "LAG")
         for row in result.groups[:30]:
             lags.add_row(row["group"], row["topic"], f"{row['lag']:,}")
-        _out.print(lags)
+        _out().print(lags)
 
 
 if __name__ == "__main__":

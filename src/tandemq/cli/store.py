@@ -1,4 +1,4 @@
-"""`tandemq store`: look at a store on disk without a broker: verify, dump, rebuild. Sizes are found from the files."""
+"""`tandemq store`: look at a store on disk without a broker, mend it, back it up. Sizes are found from the files."""
 
 import dataclasses
 import json
@@ -6,29 +6,35 @@ import os
 import sys
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated
 
 import typer
 from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
-from tandemq.cli.render import note, print_json, progress, time_text
+from tandemq.cli import store_backup
+from tandemq.cli.render import note, print_json, time_text
 from tandemq.cli.store_online import rebuild_by_broker
-from tandemq.codec.record import MAGIC_V1, MAGIC_V2, SIZE_MAGIC, parse_record, walk
+from tandemq.cli.store_progress import MebibyteBar
 from tandemq.errors import StoreError
+from tandemq.formats import layout
+from tandemq.formats.record import MAGIC_V1, MAGIC_V2, SIZE_MAGIC, parse_record, walk
 from tandemq.model.message import StoredMessage
-from tandemq.store import layout
 from tandemq.store.config import StoreConfig
 from tandemq.store.describe import describe
 from tandemq.store.discover import discover_config
 from tandemq.store.disk import FileDisk
+from tandemq.store.log_walk import whole_records
 from tandemq.store.message_store import MessageStore
 from tandemq.store.rebuild import rebuild as rebuild_store
+from tandemq.store.repair import Repaired, repair
 from tandemq.store.verify import Report
 from tandemq.store.verify import verify as verify_store
 
-app = typer.Typer(help="Look at a store on disk: verify, dump, rebuild.", no_args_is_help=True)
+app = typer.Typer(help="Look at a store on disk: verify, dump, rebuild, backup, restore.", no_args_is_help=True)
+app.command()(store_backup.backup)
+app.command()(store_backup.restore)
 
 Directory = Annotated[
     Path,
@@ -39,17 +45,42 @@ MEBIBYTE = 1 << 20
 
 
 @app.command()
-def verify(directory: Directory, as_json: Json = False) -> None:
-    """Check every record, and queues and index against the log; changes nothing. Exit 0: all is well, 1: it is not."""
+def verify(
+    directory: Directory,
+    mend: Annotated[
+        bool,
+        typer.Option("--repair", help="Build anew what can be derived from the log: queues, index, checkpoint."),
+    ] = False,
+    as_json: Json = False,
+) -> None:
+    """Check every record, and queues and index against the log; without --repair nothing changes.
+
+    Exit 0: all is well, or was made well; 1: it is not.
+    """
     disk, config = _found(directory)
-    with _bar("verifying") as step:
-        report = verify_store(disk, directory, config, step)
+    repaired = None
+    with MebibyteBar("verifying") as step:
+        if mend:
+            repaired = repair(disk, directory, config, step)
+        report = repaired.after if repaired is not None else verify_store(disk, directory, config, step)
     if as_json:
-        print_json({**dataclasses.asdict(report), "ok": report.ok})
+        done = {"repaired": repaired.done, "refused": repaired.refused} if repaired is not None else {}
+        print_json({**dataclasses.asdict(report), "ok": report.ok, **done})
     else:
         _print_report(directory, report)
+        if repaired is not None:
+            _print_repair(repaired)
     if not report.ok:
         raise typer.Exit(1)
+
+
+def _print_repair(repaired: Repaired) -> None:
+    for line in repaired.done:
+        note(f"mended   {line}")
+    if repaired.refused:
+        note(f"not mended: {repaired.refused}")
+    elif not repaired.done:
+        note("there was nothing to mend")
 
 
 def _print_report(directory: Path, report: Report) -> None:
@@ -74,7 +105,7 @@ def _print_report(directory: Path, report: Report) -> None:
         console.print(f"[green]ok[/]       {escape(str(directory))} is whole")
     else:
         console.print(
-            "Queues and index can be built anew with `tandemq store rebuild`; "
+            "Queues and index can be built anew with `tandemq store rebuild`, or `verify --repair`; "
             "a damaged log needs its files back from a replica or a backup."
         )
 
@@ -99,11 +130,12 @@ def dump(
     problems = _log_problems(directory, store)
     for problem in problems:
         note(problem)
+    skipped: list[str] = []
     try:
         if topic is not None and queue is not None:
             messages = _of_queue(store, topic, queue, start)
         else:
-            messages = _of_log(store, topic, queue, start)
+            messages = _of_log(store, topic, queue, start, skipped)
         for number, message in enumerate(messages):
             if limit is not None and number >= limit:
                 break
@@ -113,7 +145,9 @@ def dump(
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
     finally:
         store.close()
-    if problems:
+    for problem in skipped:
+        note(problem)
+    if problems or skipped:
         raise typer.Exit(1)
 
 
@@ -124,19 +158,19 @@ def _log_problems(directory: Path, store: MessageStore) -> list[str]:
     if found is not None and found.behind:
         path = chain.path(chain.base_of(found.end))
         problems.append(
-            f"{path}: no whole record at offset {found.end}, but there are some behind it, up to {found.behind}: the "
-            f"rest of this file is not shown, the files behind it are. `tandemq store verify {directory}` lists every "
-            "damage; bring the file back from a replica or a backup before a broker opens the store, which would end "
-            f"its log there and keep the rest under {directory / layout.CUT}"
+            f"{path}: no whole record at offset {found.end}, but there are some after it, up to {found.behind}. "
+            f"`tandemq store verify {directory}` lists every damage; bring the file back from a replica or a backup "
+            "before a broker opens the store, which would end its log there and keep the rest under "
+            f"{directory / layout.CUT}"
         )
     return problems
 
 
 def _of_queue(store: MessageStore, topic: str, queue_id: int, start: int | None) -> Iterator[StoredMessage]:
-    lowest, highest = store.queue_range(topic, queue_id)
+    lowest, highest = store.reader.queue_range(topic, queue_id)
     position = max(lowest, start or 0)
     while position < highest:
-        result = store.get(topic, queue_id, position, 32, MEBIBYTE)
+        result = store.reader.get(topic, queue_id, position, 32, MEBIBYTE)
         for piece in result.slices:
             if SIZE_MAGIC.unpack_from(piece)[1] not in (MAGIC_V1, MAGIC_V2):
                 continue  # in a hole of the log
@@ -145,10 +179,27 @@ def _of_queue(store: MessageStore, topic: str, queue_id: int, start: int | None)
         position = max(result.next_offset, position + 1)
 
 
-def _of_log(store: MessageStore, topic: str | None, queue_id: int | None, start: int | None) -> Iterator[StoredMessage]:
-    for message in store.walk(max(start or 0, store.first_offset)):
-        if topic in (None, message.topic) and queue_id in (None, message.queue_id):
-            yield message
+def _of_log(
+    store: MessageStore, topic: str | None, queue_id: int | None, start: int | None, skipped: list[str]
+) -> Iterator[StoredMessage]:
+    """Yields messages in log order; what can't be read is stepped over, and told in `skipped`."""
+    chain, start = store.log.chain, max(start or 0, store.first_offset)
+    for base in chain.bases:
+        if base + chain.segment_size <= start:
+            continue
+        view = chain.segment(base).view
+        for at, damage in whole_records(view, base):
+            if base + at >= store.appended:
+                return
+            if damage is not None:
+                stop = damage.after if damage.after is not None else len(view)
+                if any(view[at:stop]):
+                    place = f"{chain.path(base)} at offset {base + at}"
+                    skipped.append(f"{place}: {damage.problem}: {stop - at} bytes are skipped")
+            elif base + at >= start:
+                message = parse_record(view, at)
+                if topic in (None, message.topic) and queue_id in (None, message.queue_id):
+                    yield message
 
 
 def _line(message: StoredMessage) -> str:
@@ -172,7 +223,10 @@ def rebuild(
     ] = None,
     as_json: Json = False,
 ) -> None:
-    """Build consume queues and index anew from the log: of a store that no broker has open, or --online by a broker."""
+    """Build consume queues and index anew from the log: of a store that no broker has open, or --online by a broker.
+
+    Exit 1: the log is damaged, and messages after the damage are in no queue.
+    """
     if (directory is None) == (online is None):
         raise typer.BadParameter("give the directory of a store, or --online and the address of its broker")
     if online is not None:
@@ -180,7 +234,7 @@ def rebuild(
         return
     assert directory is not None
     disk, config = _found(directory)
-    with _bar("rebuilding") as step:
+    with MebibyteBar("rebuilding") as step:
         rebuilt = rebuild_store(disk, directory, config, progress=step)
     status = rebuilt.status
     if as_json:
@@ -190,8 +244,12 @@ def rebuild(
                 "indexFiles": status.index_files,
                 "endOffset": status.appended,
                 "unknownTopics": rebuilt.unknown_topics,
+                "damages": rebuilt.damages,
+                "cutBytes": rebuilt.cut_bytes,
             }
         )
+        if rebuilt.damages:
+            raise typer.Exit(1)
         return
     note(
         f"{directory}: {status.queues} queues and {status.index_files} index files built from the log up to "
@@ -203,6 +261,13 @@ def rebuild(
             f"the log has messages of {len(rebuilt.unknown_topics)} topics that config/topics.json does not name: "
             f"{names}. If they were deleted, `mqadmin cleanUnusedTopic` drops their queues once the broker runs"
         )
+    if rebuilt.damages:
+        for damage in rebuilt.damages:
+            note(f"{damage}: messages from there to the end of its file may be in no queue")
+        if rebuilt.cut_bytes:
+            note(f"{rebuilt.cut_bytes} bytes were cut off the log and are kept under {directory / layout.CUT}")
+        note("bring the damaged files back from a replica or a backup, and rebuild again")
+        raise typer.Exit(1)
 
 
 def _found(directory: Path) -> tuple[FileDisk, StoreConfig]:
@@ -214,27 +279,3 @@ def _found(directory: Path) -> tuple[FileDisk, StoreConfig]:
             "Give the directory that storePathRootDir names"
         )
     return disk, discover_config(disk, directory)
-
-
-class _bar:
-    """A progress bar in MiB for work that reports (done, total) bytes."""
-
-    def __init__(self, description: str) -> None:
-        self._description = description
-        self._context: Any = None
-        self._advance: Any = None
-        self._done = 0
-
-    def __enter__(self) -> "_bar":
-        return self
-
-    def __call__(self, done: int, total: int) -> None:
-        if self._context is None:
-            self._context = progress(f"{self._description} (MiB)", total // MEBIBYTE)
-            self._advance = self._context.__enter__()
-        self._advance(done // MEBIBYTE - self._done)
-        self._done = done // MEBIBYTE
-
-    def __exit__(self, *_: object) -> None:
-        if self._context is not None:
-            self._context.__exit__(None, None, None)

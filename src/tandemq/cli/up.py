@@ -11,7 +11,16 @@ import typer
 from rich.console import Console
 from rich.table import Table
 
-from tandemq.cli.local_cluster import ClusterError, LocalCluster, Node, new_plan, port_is_free
+from tandemq.cli.local_cluster import (
+    DEFAULT_DIRECTORY,
+    ClusterError,
+    LocalCluster,
+    Node,
+    Plan,
+    new_console,
+    new_plan,
+    port_is_free,
+)
 from tandemq.client.admin import Admin
 from tandemq.client.admin_views import HaView
 from tandemq.errors import RemotingError, ReplyError
@@ -20,13 +29,12 @@ app = typer.Typer(help="Start two name servers, a master and its slaves on this 
 
 IN_SYNC_SECONDS = 30
 WATCH_SECONDS = 1.0
-DEFAULT_DIRECTORY = Path("tandemq-data")
 PROGRAM = os.environ.get("TANDEMQ_PROGRAM", "tandemq")
 """What the user typed to get here: the script `./run` says so."""
 
 
 async def pair_state(master: Node, admin: Admin) -> HaView | None:
-    """What the master says of its slaves; None while it doesn't answer."""
+    """Returns what the master says of its slaves; None while it doesn't answer."""
     try:
         return await admin.ha_status(master.address)
     except (RemotingError, ReplyError):
@@ -50,24 +58,27 @@ async def until_in_sync(cluster: LocalCluster) -> HaView:
 
 
 def open_cluster(directory: Path, *, slaves: int, sync: bool) -> LocalCluster:
-    """The cluster of an earlier `up` in this directory, or a new one on free ports."""
+    """Returns the cluster of an earlier `up` in this directory, or a new one on free ports."""
     found = LocalCluster.load(directory)
     if found is None:
         return LocalCluster(directory, new_plan(slaves=slaves, sync=sync))
     if found.running():
         names = ", ".join(node.name for node in found.running())
-        raise ClusterError(f"{names} of {directory} run already; `{PROGRAM} down --dir {directory}` stops them")
+        raise ClusterError(f"{names} of {directory} already run; `{PROGRAM} down --dir {directory}` stops them")
     had = len(found.plan.brokers) - 1
     if had != slaves or (found.plan.master.role == "SYNC_MASTER") != sync:
         raise ClusterError(
             f"{directory} holds a {found.plan.master.role} with {had} slave(s): start it so or choose another --dir"
         )
     if all(port_is_free(node.port) for node in found.plan.nodes):
+        console = found.plan.console
+        if console is None or not port_is_free(console.port):
+            return LocalCluster(directory, Plan(found.plan.nodes, new_console()))
         return found
     return LocalCluster(directory, new_plan(slaves=slaves, sync=sync))  # the same nodes and data, on other ports
 
 
-def describe(cluster: LocalCluster, state: HaView) -> Table:
+def describe(cluster: LocalCluster) -> Table:
     table = Table("node", "role", "address", "state", "data", box=None, pad_edge=False)
     for node in cluster.plan.nodes:
         if node.kind == "namesrv":
@@ -75,13 +86,16 @@ def describe(cluster: LocalCluster, state: HaView) -> Table:
         elif node is cluster.plan.master:
             row = (node.role, "writable")
         else:
-            row = (node.role, "in sync" if state.in_sync else "connecting")
+            row = (node.role, "in sync")  # `until_in_sync` has waited for it
         table.add_row(node.name, row[0], node.address, row[1], str(cluster.home(node)))
     return table
 
 
+def console_line(cluster: LocalCluster) -> str:
+    return f"console:      {cluster.console_url} (see it, act on it)"
+
+
 def next_steps(cluster: LocalCluster) -> str:
-    servers = cluster.plan.namesrv_address
     slave = cluster.store(cluster.plan.brokers[-1])
     steps = (
         ("send orders 'hello tandem'", "a message, acknowledged by master and slave"),
@@ -91,7 +105,7 @@ def next_steps(cluster: LocalCluster) -> str:
         ("demo", "kill the master, lose nothing"),
     )
     lines = [f"{PROGRAM} {command:<45} # {what}" for command, what in steps]
-    return "\n".join([f"export NAMESRV_ADDR='{servers}'", *lines])
+    return "\n".join(lines)
 
 
 async def run_cluster(cluster: LocalCluster, console: Console, *, detach: bool) -> None:
@@ -101,11 +115,13 @@ async def run_cluster(cluster: LocalCluster, console: Console, *, detach: bool) 
         loop.add_signal_handler(number, stop.set)
     try:
         await cluster.start_all()
-        state = await until_in_sync(cluster)
+        await until_in_sync(cluster)
     except BaseException:
         await cluster.stop_all()
         raise
-    console.print(describe(cluster, state))
+    console.print(describe(cluster))
+    console.print(f"\nname servers: {cluster.plan.namesrv_address} (commands on this machine find them by themselves)")
+    console.print(console_line(cluster), highlight=False)
     console.print("\nTry next:\n", style="bold")
     console.print(next_steps(cluster), highlight=False, markup=False, soft_wrap=True)
     if detach:
@@ -120,7 +136,7 @@ async def run_cluster(cluster: LocalCluster, console: Console, *, detach: bool) 
 
 
 async def watch(cluster: LocalCluster, stop: asyncio.Event, console: Console) -> None:
-    """Says when a node goes or comes back; the others go on, that is the point of a pair."""
+    """Prints when a node goes or comes back; the others go on, which is the point of a pair."""
     known = {node.name for node in cluster.running()}
     while not stop.is_set():
         try:
@@ -128,7 +144,7 @@ async def watch(cluster: LocalCluster, stop: asyncio.Event, console: Console) ->
                 await stop.wait()
         except TimeoutError:
             now = {node.name: node for node in cluster.running()}
-            for node in cluster.plan.nodes:
+            for node in cluster.plan.processes:
                 if node.name in known and node.name not in now:
                     console.print(f"{node.name} stopped:\n{cluster.last_words(node, 3)}", style="yellow", markup=False)
                 elif node.name in now and node.name not in known:
@@ -146,7 +162,7 @@ def up(
     detach: Annotated[bool, typer.Option("--detach", help="Return when it is up; `tandemq down` stops it.")] = False,
     as_json: Annotated[bool, typer.Option("--json", help="Print the nodes as JSON (with --detach).")] = False,
 ) -> None:
-    """Start two name servers, a master and its slaves on this machine; print addresses and what to try next."""
+    """Start two name servers, a master, its slaves and the console on this machine; print addresses and what to try."""
     cluster = open_cluster(directory, slaves=slaves, sync=not asynchronous)
     console = Console(quiet=as_json)
     asyncio.run(run_cluster(cluster, console, detach=detach))
@@ -154,4 +170,5 @@ def up(
         nodes = {
             node.name: {"kind": node.kind, "role": node.role, "address": node.address} for node in cluster.plan.nodes
         }
-        print(json.dumps({"namesrv": cluster.plan.namesrv_address, "nodes": nodes}))
+        told = {"namesrv": cluster.plan.namesrv_address, "console": cluster.console_url, "nodes": nodes}
+        print(json.dumps(told))

@@ -5,11 +5,18 @@ masters. Snapshots are plain frozen values (`admin_views`).
 """
 
 from tandemq.client.admin_groups import LATEST, GroupAdmin
+from tandemq.client.admin_ha import HaAdmin
 from tandemq.client.admin_messages import MessageAdmin
 from tandemq.client.admin_topics import TopicAdmin
 
 __all__ = ["LATEST", "Admin"]
 
 
-class Admin(TopicAdmin, GroupAdmin, MessageAdmin):
-    """`async with Admin(namesrv="host:9876") as admin: ...`"""
+class Admin(TopicAdmin, GroupAdmin, MessageAdmin, HaAdmin):
+    """Shows and changes a cluster: topics, groups, offsets, messages, brokers.
+
+    async with Admin(namesrv="127.0.0.1:9876") as admin:
+        await admin.create_topic(TopicConfig(name="orders", read_queues=8, write_queues=8))
+        for queue, (first, following) in (await admin.queue_ranges("orders")).items():
+            print(queue.broker_name, queue.queue_id, following - first)
+    """

@@ -130,6 +130,10 @@ class ClusterAdmin:
             raise ClientError("no broker has a master now: nothing can be asked or changed")
         return found
 
+    async def master_names(self, *, cluster: str | None = None, brokers: Iterable[str] = ()) -> list[str]:
+        """Returns the names of the groups that have a master: of a cluster, those named, or all."""
+        return list(await self._masters(cluster, brokers))
+
     async def _on_masters(
         self, cluster: str | None, brokers: Iterable[str], change: Callable[[str], Awaitable[Any]]
     ) -> list[str]:

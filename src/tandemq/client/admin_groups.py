@@ -80,15 +80,19 @@ class GroupAdmin(ClusterAdmin):
                 if error.code in (ResponseCode.CONSUMER_NOT_ONLINE, ResponseCode.SYSTEM_ERROR):
                     continue
                 raise
-            listed = bodies.load_object(reply.body, "connections").get("connectionSet")
-            for item in bodies.list_of(listed, "connectionSet"):
-                member = GroupMember(
-                    bodies.text_of(item, "clientId"),
+            body = bodies.load_object(reply.body, "connections")
+            table = bodies.object_of(body.get("subscriptionTable"), "subscriptionTable")
+            subscriptions = {str(topic): bodies.text_of(item, "subString") for topic, item in table.items()}
+            for item in bodies.list_of(body.get("connectionSet"), "connectionSet"):
+                client_id = bodies.text_of(item, "clientId")
+                found[client_id] = GroupMember(
+                    client_id,
                     bodies.text_of(item, "clientAddr"),
                     bodies.text_of(item, "language"),
                     bodies.int_of(item, "version"),
+                    subscriptions,
+                    found[client_id].brokers + 1 if client_id in found else 1,
                 )
-                found[member.client_id] = member
         return [found[key] for key in sorted(found)]
 
     async def groups_of_topic(self, topic: str) -> list[str]:
@@ -141,6 +145,52 @@ class GroupAdmin(ClusterAdmin):
                 await api.update_offset(address, group, queue, offset)
                 written[queue] = offset
         return written
+
+    async def reset_queue(self, group: str, queue: QueueRef, offset: int) -> None:
+        """Moves a group on one queue; members that run follow. Only TandemQ's brokers surely know this request."""
+        address = await self.session.master(queue.broker_name, queue.topic)
+        fields = {
+            "topic": queue.topic, "group": group, "timestamp": "-1", "isForce": "true",
+            "queueId": str(queue.queue_id), "offset": str(offset),
+        }  # fmt: skip
+        await self._ask(address, RequestCode.INVOKE_BROKER_TO_RESET_OFFSET, fields)
+
+    async def delays(self, group: str, topic: str) -> dict[QueueRef, int]:
+        """Returns how old (ms) the next message of a group is on each queue that it has not emptied."""
+        found: dict[QueueRef, int] = {}
+        for name, address in await self._readers(topic):
+            fields = {"topic": topic, "group": group}
+            try:
+                reply = await self._ask(address, RequestCode.QUERY_CONSUME_TIME_SPAN, fields)
+            except ReplyError:
+                continue  # the group never read here
+            listed = bodies.load_object(reply.body, "time spans").get("consumeTimeSpanSet")
+            for span in bodies.list_of(listed, "consumeTimeSpanSet"):
+                queue = bodies.queue_of(span.get("messageQueue"))
+                found[QueueRef(topic, name, queue.queue_id)] = max(0, bodies.int_of(span, "delayTime"))
+        return found
+
+    async def producers(self) -> dict[str, list[GroupMember]]:
+        """Returns the producers that are connected, by group; nothing from brokers too old to list them."""
+        found: dict[str, dict[str, GroupMember]] = {}
+        for address in (await self._masters(None, ())).values():
+            try:
+                reply = await self._ask(address, RequestCode.GET_ALL_PRODUCER_INFO)
+            except ReplyError as error:
+                if error.code in (ResponseCode.REQUEST_CODE_NOT_SUPPORTED, ResponseCode.SYSTEM_ERROR):
+                    continue
+                raise
+            data = bodies.object_of(bodies.load_object(reply.body, "producers").get("data"), "data")
+            for group, members in data.items():
+                for item in bodies.list_of(members, "producers"):
+                    client_id = bodies.text_of(item, "clientId")
+                    of_group = found.setdefault(str(group), {})
+                    known = of_group.get(client_id)
+                    of_group[client_id] = GroupMember(
+                        client_id, bodies.text_of(item, "remoteIP"), bodies.text_of(item, "language"),
+                        bodies.int_of(item, "version"), {}, known.brokers + 1 if known else 1,
+                    )  # fmt: skip
+        return {group: [members[key] for key in sorted(members)] for group, members in sorted(found.items())}
 
     async def set_offset(self, group: str, queue: QueueRef, offset: int) -> None:
         """Writes one committed offset."""

@@ -1,20 +1,30 @@
 """Admin's part about single messages: by id, key or place."""
 
+import asyncio
 import socket
 
 from tandemq.client.admin_base import ClusterAdmin
 from tandemq.client.message import ReceivedMessage, decode_messages
+from tandemq.codec import bodies
+from tandemq.codec.codes import RequestCode
 from tandemq.codec.heartbeat import Subscription
 from tandemq.errors import ClientError, RemotingError, ReplyError
 from tandemq.model.message import parse_offset_message_id
 from tandemq.model.topic import QueueRef
+
+_TOPICS_AT_A_TIME = 32
+"""Topics that are searched side by side for a unique id."""
 
 
 class MessageAdmin(ClusterAdmin):
     """Finds messages."""
 
     async def message_by_id(self, message_id: str, topic: str | None = None) -> ReceivedMessage:
-        """By offset id (names broker and place), or by UNIQ_KEY when the topic is given; ClientError if not found."""
+        """Finds a message by its offset id, which names broker and place, or by its unique id, which producers give.
+
+        Both look alike. A unique id is looked for in the topic, or without one in all topics. ClientError if there is
+        no such message.
+        """
         if topic is not None:
             found = await self.messages_by_key(topic, message_id, unique=True)
             if found:
@@ -22,15 +32,31 @@ class MessageAdmin(ClusterAdmin):
         try:
             host, offset = parse_offset_message_id(message_id)
         except ValueError as error:
-            raise ClientError(f"{error}; to find a message by its unique key, give the topic too") from None
+            raise ClientError(str(error)) from None
         address = _address_text(host)
-        try:
-            record = await self.session.api.view(address, offset, topic or "")
-        except (RemotingError, ReplyError) as error:
-            hint = "" if topic else "; if it is a unique key, give the topic too"
-            raise ClientError(f"no message {message_id} on {address}: {error}{hint}") from error
         name = await self._broker_name(address)
-        return next(decode_messages(record, name))
+        if name:
+            try:
+                return next(decode_messages(await self.session.api.view(address, offset, topic or ""), name))
+            except (RemotingError, ReplyError) as error:
+                raise ClientError(f"no message {message_id} on {address}: {error}") from error
+        if topic is None and (anywhere := await self._by_unique_id(message_id)) is not None:
+            return anywhere
+        where = f"in topic {topic}" if topic is not None else "in any topic"
+        raise ClientError(f"no message {message_id} {where}, and no broker of the cluster is {address}")
+
+    async def _by_unique_id(self, unique_id: str) -> ReceivedMessage | None:
+        reply = await self.session.ask_namesrv(RequestCode.GET_ALL_TOPIC_LIST_FROM_NAMESERVER, {})
+        topics = sorted(bodies.texts_of(bodies.load_object(reply.body, "topic list").get("topicList"), "topicList"))
+        for start in range(0, len(topics), _TOPICS_AT_A_TIME):
+            part = topics[start : start + _TOPICS_AT_A_TIME]
+            answers = await asyncio.gather(
+                *(self.messages_by_key(topic, unique_id, unique=True) for topic in part), return_exceptions=True
+            )
+            for answer in answers:
+                if isinstance(answer, list) and answer:
+                    return answer[0]
+        return None
 
     async def messages_by_key(
         self,

@@ -6,8 +6,8 @@ from collections.abc import Iterable
 from tandemq.client.admin_base import ClusterAdmin
 from tandemq.client.admin_views import QueueStatus
 from tandemq.codec import bodies
-from tandemq.codec.codes import RequestCode
-from tandemq.errors import ClientError, RemotingError
+from tandemq.codec.codes import RequestCode, ResponseCode
+from tandemq.errors import ClientError, RemotingError, ReplyError
 from tandemq.model.topic import AUTO_CREATE_TOPIC, QueueRef, TopicConfig, topic_name_problem
 
 
@@ -41,6 +41,46 @@ class TopicAdmin(ClusterAdmin):
         return await self._on_masters(
             cluster, brokers, lambda a: self._ask(a, RequestCode.UPDATE_AND_CREATE_TOPIC, fields)
         )
+
+    async def topic_configs(self, topic: str) -> dict[str, TopicConfig]:
+        """Returns broker name -> the topic's settings there, for each master that has it."""
+        found: dict[str, TopicConfig] = {}
+        for name, address in (await self._masters(None, ())).items():
+            try:
+                reply = await self._ask(address, RequestCode.GET_TOPIC_CONFIG, {"topic": topic})
+                found[name] = bodies.topic_config_of(bodies.load_object(reply.body, "topic"), topic)
+            except ReplyError as error:
+                if error.code == ResponseCode.REQUEST_CODE_NOT_SUPPORTED:  # RocketMQ 4 only gives the whole table
+                    reply = await self._ask(address, RequestCode.GET_ALL_TOPIC_CONFIG)
+                    table, _ = bodies.topic_table_of(bodies.load_object(reply.body, "topics"))
+                    if topic in table:
+                        found[name] = table[topic]
+                elif error.code != ResponseCode.TOPIC_NOT_EXIST:
+                    raise
+        return found
+
+    async def rate(self, address: str, figure: str, key: str) -> float:
+        """Returns events per second over the last minute, by RocketMQ's names: `TOPIC_PUT_NUMS` of a topic, …"""
+        try:
+            reply = await self._ask(address, RequestCode.VIEW_BROKER_STATS_DATA, {"statsName": figure, "statsKey": key})
+        except ReplyError:
+            return 0.0  # nothing was counted yet
+        minute = bodies.object_of(bodies.load_object(reply.body, "stats").get("statsMinute"), "statsMinute")
+        return float(minute.get("tps") or 0.0)
+
+    async def counted(self, address: str, figure: str, key: str) -> dict[str, tuple[float, float]]:
+        """Returns (a second, sum) of a figure over `minute`, `hour` and `day`; nothing if it was never counted."""
+        try:
+            reply = await self._ask(address, RequestCode.VIEW_BROKER_STATS_DATA, {"statsName": figure, "statsKey": key})
+        except ReplyError:
+            return {}
+        found = bodies.load_object(reply.body, "stats")
+        spans = {name: bodies.object_of(found.get(f"stats{name.title()}"), name) for name in ("minute", "hour", "day")}
+        return {name: (float(span.get("tps") or 0), float(span.get("sum") or 0)) for name, span in spans.items()}
+
+    async def readers(self, topic: str) -> list[tuple[str, str]]:
+        """Returns (broker name, address to ask) of every broker that has the topic."""
+        return await self._readers(topic)
 
     async def delete_topic(self, topic: str, *, cluster: str | None = None) -> list[str]:
         """Removes a topic from brokers, then from name servers; gives the masters' names."""

@@ -66,6 +66,10 @@ class GroupMember:
     address: str
     language: str
     version: int
+    subscriptions: Mapping[str, str] = field(default_factory=dict)
+    """Topic -> expression, as the group's heartbeats said."""
+    brokers: int = 1
+    """How many masters it is connected to."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -8,22 +8,16 @@ import socket
 import ssl
 import struct
 import weakref
-from typing import NamedTuple
 
 from tandemq.clock import Clock, SystemClock
-from tandemq.codec.acl import sign
+from tandemq.codec.acl import ClassicSigner, Credentials, SessionSigner, session_signer
+from tandemq.codec.codes import OperatorCode, ResponseCode
 from tandemq.codec.command import Command, decode_command, encode_request
 from tandemq.codec.frame import FRAME_SIZE_MAX
 from tandemq.errors import ConnectFailed, ConnectionLost, FrameTooLarge, RequestTimeout
 
 PREFIX = struct.Struct(">II")
 """Frame size, header encoding and size: see `codec.frame`."""
-
-
-class Credentials(NamedTuple):
-    access_key: str
-    secret_key: str
-    security_token: str = ""
 
 
 class BlockingLink:
@@ -40,7 +34,6 @@ class BlockingLink:
     ) -> None:
         self.address = address
         self._timeout = timeout
-        self._credentials = credentials
         self._clock = clock or SystemClock()
         host, _, port = address.rpartition(":")
         try:
@@ -63,14 +56,25 @@ class BlockingLink:
         self._wanted = memoryview(self._prefix)
         """Where the next bytes go: the rest of the prefix or of the frame."""
         self._encoding = self._header_size = 0
+        self._signer: ClassicSigner | SessionSigner | None = None
+        if credentials is not None:
+            self._signer = self._signer_for(credentials)
 
     def send(self, code: int, ext: dict[str, str], body: bytes | memoryview = b"") -> int:
         """Writes a request; the opaque to `wait` for. Answers are read meanwhile if the socket takes no more."""
         self._opaque += 1
-        if self._credentials is not None:
-            ext = sign(ext, body, *self._credentials)
-        self._write(encode_request(Command(code, ext, body, opaque=self._opaque)))
+        command = Command(code, ext, body, opaque=self._opaque)
+        if self._signer is not None:
+            self._signer.sign(command)
+        self._write(encode_request(command))
         return self._opaque
+
+    def _signer_for(self, credentials: Credentials) -> ClassicSigner | SessionSigner:
+        """Asks for a challenge. A server that does not know the request is not ours and gets RocketMQ's signatures."""
+        reply = self.call(OperatorCode.CHALLENGE, {})
+        if reply.code != ResponseCode.SUCCESS:
+            return ClassicSigner(credentials)
+        return session_signer(credentials, reply, lambda: int(self._clock.monotonic() * 1000))
 
     def wait(self, opaque: int) -> Command:
         """The answer to a request."""
@@ -100,11 +104,20 @@ class BlockingLink:
             except OSError as error:
                 raise ConnectionLost(f"{self.address}: {error}") from None
             left = deadline - self._clock.monotonic()
-            readable, writable, _ = select.select([self._socket], [self._socket], [], max(0.0, left))
-            if readable:
+            ready = self._ready(max(0.0, left))
+            if ready & ~select.POLLOUT:
                 self._receive()
-            elif not writable:
+            elif not ready:
                 raise RequestTimeout(f"{self.address}: takes no data for {self._timeout:g} s")
+
+    def _ready(self, seconds: float) -> int:
+        """Waits until the socket can be read or written, or has ended. Returns poll's event mask, 0 after the time.
+
+        Not `select`, which fails in a process with more than 1,024 open files.
+        """
+        poll = select.poll()
+        poll.register(self._socket, select.POLLIN | select.POLLOUT)
+        return sum(mask for _, mask in poll.poll(seconds * 1000))
 
     def _receive(self) -> None:
         """One read from the socket, straight into the buffer of the frame it belongs to."""

@@ -12,14 +12,20 @@ from tandemq.settings import check, setting
 
 
 class MessageModel(Enum):
-    """Who gets a message: one member of the group, or every one of them."""
+    """Who gets a message: one member of the group, or every one of them.
+
+    consumer = PushConsumer("caches", listener, model=MessageModel.BROADCASTING)
+    """
 
     CLUSTERING = "CLUSTERING"
     BROADCASTING = "BROADCASTING"
 
 
 class ConsumeFrom(Enum):
-    """Where a group starts that has no offset yet."""
+    """Where a group starts that has no offset yet.
+
+    config = ClientConfig(consume_from=ConsumeFrom.FIRST_OFFSET)
+    """
 
     LAST_OFFSET = "CONSUME_FROM_LAST_OFFSET"
     FIRST_OFFSET = "CONSUME_FROM_FIRST_OFFSET"
@@ -27,7 +33,10 @@ class ConsumeFrom(Enum):
 
 
 class Compression(Enum):
-    """How bodies above the threshold are compressed. Only ZLIB is understood by 4.x and C++, Go and Node clients."""
+    """How bodies above the threshold are compressed. Only ZLIB is understood by 4.x and C++, Go and Node clients.
+
+    config = ClientConfig(compress_type=Compression.ZSTD)
+    """
 
     ZLIB = "ZLIB"
     LZ4 = "LZ4"
@@ -36,7 +45,10 @@ class Compression(Enum):
 
 
 class Allocation(Enum):
-    """How the queues of a topic are shared out among the members of a group; all members must use the same."""
+    """How the queues of a topic are shared out among the members of a group; all members must use the same.
+
+    config = ClientConfig(allocation=Allocation.AVG_BY_CIRCLE)
+    """
 
     AVG = "AVG"
     AVG_BY_CIRCLE = "AVG_BY_CIRCLE"
@@ -45,7 +57,10 @@ class Allocation(Enum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ClientConfig:
-    """Options of a producer, consumer or admin client."""
+    """Options of a producer, consumer or admin client; docs/configuration.md has all of them with their limits.
+
+    config = ClientConfig(namesrv="10.0.0.1:9876;10.0.0.2:9876", send_timeout_ms=5000, access_key="shop")
+    """
 
     # where and who
     namesrv: str = setting(
@@ -76,7 +91,7 @@ class ClientConfig:
     heartbeat_interval_ms: int = setting(
         "heartbeatBrokerInterval",
         30_000,
-        "How often brokers hear from us; they forget a client after 120 s.",
+        "How often brokers are told that this client lives; they forget it after 120 s.",
         unit="ms",
         minimum=100,
         maximum=110_000,
@@ -126,6 +141,13 @@ class ClientConfig:
         unit="bytes",
         minimum=1024,
     )
+    batch_count_max: int = setting(
+        "batchCountMax",
+        1024,
+        "Messages at which a list is split into several batches: the broker's answer names every one of them.",
+        minimum=1,
+        maximum=4096,
+    )
     default_topic_queues: int = setting(
         "defaultTopicQueueNums", 4, "Queues of a topic that the broker creates on the first send.", minimum=1
     )
@@ -133,7 +155,18 @@ class ClientConfig:
         "sendLatencyFaultEnable", False, "Avoid brokers for a while that were slow or failed, not only in one send."
     )
     in_flight_max: int = setting(
-        "maxInFlight", 4096, "Sends awaiting their answer; the next one waits for room.", minimum=1
+        "maxInFlight",
+        4096,
+        "Sends awaiting their answer; the next one waits for room.",
+        minimum=1,
+        maximum=32_768,
+    )
+    in_flight_bytes_max: int = setting(
+        "maxInFlightBytes",
+        64 * 1024 * 1024,
+        "Bytes of the bodies of sends awaiting their answer; the next send waits for room.",
+        unit="bytes",
+        minimum=1024,
     )
 
     # consumer
@@ -162,6 +195,20 @@ class ClientConfig:
     queue_cache_bytes_max: int = setting(
         "pullThresholdSizeForQueue", 100, "Bytes cached of one queue before pulling pauses.", unit="MiB", minimum=1
     )
+    cache_bytes_max: int = setting(
+        "pullThresholdSizeForConsumer",
+        256,
+        "Bytes cached of all queues together before those that have messages cached stop pulling.",
+        unit="MiB",
+        minimum=1,
+    )
+    decompressed_size_max: int = setting(
+        "maxDecompressedSize",
+        16 * 1024 * 1024,
+        "Largest decompressed body; reading a larger one raises BodyTooLarge in the listener.",
+        unit="bytes",
+        minimum=1024,
+    )
     span_max: int = setting(
         "consumeConcurrentlyMaxSpan",
         2_000,
@@ -184,7 +231,12 @@ class ClientConfig:
         "suspendCurrentQueueTimeMillis", 1_000, "Wait before an ordered queue tries its message again.", unit="ms"
     )
     consume_timeout_minutes: int = setting(
-        "consumeTimeout", 15, "A message whose listener takes longer is sent back for retry.", unit="min", minimum=1
+        "consumeTimeout",
+        15,
+        "A call of the listener that takes longer is cancelled and its messages come again; a plain function can't be "
+        "cancelled: its messages come again, in ordered queues only after it has ended.",
+        unit="min",
+        minimum=1,
     )
     offset_dir: str = setting(
         "localOffsetStoreDir", "~/.rocketmq_offsets", "Where a broadcasting consumer keeps its offsets."
@@ -203,7 +255,7 @@ class ClientConfig:
 
 
 def parse_namesrv(text: str) -> tuple[str, ...]:
-    """The addresses of a name server list; ConfigError names the one that is wrong."""
+    """Returns the addresses of a name server list; ConfigError names the one that is wrong."""
     addresses = tuple(part.strip() for part in text.replace(",", ";").split(";") if part.strip())
     if not addresses:
         raise ConfigError("namesrvAddr is empty: give at least one host:port")

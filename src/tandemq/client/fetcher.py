@@ -1,8 +1,9 @@
 """The pull loop of one queue: asks, waits at the broker, hands over what came; used by push and pull consumers.
 
-One pull is outstanding at a time. It goes to the member the broker suggested last; when that one can't be reached, to
-another one of its group, so that consumption goes on from a slave while the master is away. It pauses while the
-queue's cache is full and ends when the queue is dropped.
+One pull is outstanding at a time. It goes to the member that the broker suggested last; when that one can't be reached,
+to another one of its group, so that consumption goes on from a slave while the master is away. The loop pauses while
+the queue's cache is full and ends when the queue is dropped. Cancelling it loses nothing: an answer is used or not at
+all.
 """
 
 import asyncio
@@ -24,12 +25,19 @@ from tandemq.model.topic import QueueRef
 log = logging.getLogger("tandemq.client")
 
 IDLE_BOUNCE_S = 0.2
-"""Pause after "try again at once" that made no progress: a 5.x slave answers so for ever when its master is gone."""
+"""Pause after "try again at once" without progress: a 5.x slave gives that answer for ever when its master is gone."""
 FLOW_CONTROL_PAUSE_S = 0.02
+MOVED_PAUSE_S = 0.2
+"""How often a broker that has not got our offset is asked again while fetched messages are still to be handled."""
 
 
 class QueueFetcher:
-    """See the module's text. `deliver` gets each non-empty batch; `moved` the offset when ours is out of range."""
+    """Fetches one queue. `deliver` gets each non-empty batch; `moved` gets the offset to go on at when ours is gone.
+
+    `subscription` is asked before each pull, so that a filter can change while the queue is held. `offsets` is told how
+    far the queue is consumed when nothing is cached: also after a pull that found nothing, because a group that starts
+    at the end of a queue must not lose its place before its first message.
+    """
 
     def __init__(
         self,
@@ -37,7 +45,7 @@ class QueueFetcher:
         group: str,
         queue: QueueRef,
         state: ProcessQueue,
-        subscription: Subscription,
+        subscription: Callable[[], Subscription],
         *,
         offsets: OffsetStore | None,
         deliver: Callable[[list[ReceivedMessage]], None],
@@ -50,7 +58,8 @@ class QueueFetcher:
         self._queue = queue
         self._state = state
         self._subscription = subscription
-        self._tags = frozenset(subscription.tags)
+        self._tags: frozenset[str] = frozenset()
+        """Of the pull that is outstanding."""
         self._asked: Target | None = None
         self._offsets = offsets
         self._deliver = deliver
@@ -58,7 +67,7 @@ class QueueFetcher:
         self._ready = ready
         self._span_max = session.config.span_max if span_limited else None
         self._complained = ""
-        """The last problem that was logged: it is said once, not at every try."""
+        """The last problem that was logged: it is logged once, not at every try."""
         self.wake = asyncio.Event()
         """Set by the owner when room, a lock or a resume may let the next pull go."""
 
@@ -78,6 +87,10 @@ class QueueFetcher:
             except (CodecError, ClientError) as error:
                 self._complain(f"pull of {self._queue} at {state.next_offset}: {error}")
                 pause = self._session.config.pull_error_delay_ms / 1000
+            except Exception:
+                # A loop that ends in silence would leave its queue to nobody.
+                log.exception("pull of %s at %d failed and is tried again", self._queue, state.next_offset)
+                pause = self._session.config.pull_error_delay_ms / 1000
             if pause:
                 await asyncio.sleep(pause)
 
@@ -96,25 +109,27 @@ class QueueFetcher:
             async with asyncio.timeout(1.0):
                 await self.wake.wait()
         except TimeoutError:
-            pass  # a look round: locks expire without an event
+            pass  # time to check again: locks expire without an event
 
     async def _pull(self) -> PullResult:
         target = await self._target()
         config = self._session.config
         self._asked = target
+        subscription = self._subscription()
+        self._tags = frozenset(subscription.tags)
         return await self._session.api.pull(
             target.address,
             self._group,
             self._queue,
             self._state.next_offset,
             count_max=config.pull_batch_size,
-            subscription=self._subscription,
+            subscription=subscription,
             suspend_ms=config.pull_suspend_ms,
             timeout_ms=config.pull_timeout_ms,
         )
 
     async def _target(self) -> Target:
-        """The best member that was not unreachable a moment ago; any if all were."""
+        """Returns the best member that was not unreachable a moment ago; any if all were."""
         name = self._queue.broker_name
         targets = self._session.routes.readers(name, self._state.suggested_broker_id)
         if not targets:
@@ -125,13 +140,16 @@ class QueueFetcher:
         return next((t for t in targets if self._session.reachable(t.address)), targets[0])
 
     def _take(self, result: PullResult) -> float:
-        """Uses an answer; gives the pause before the next pull."""
+        """Uses an answer; returns the pause before the next pull."""
         state = self._state
         if state.dropped:
             return 0.0
         self._complained = ""
         state.suggested_broker_id = result.suggested_broker_id
         if result.code == ResponseCode.PULL_OFFSET_MOVED:
+            if state.count:
+                # To go elsewhere is to drop the cache: what is in it would be skipped if the new place is behind it.
+                return MOVED_PAUSE_S
             log.warning(
                 "%s: offset %d is outside [%d, %d], going on at %d",
                 self._queue,
@@ -150,32 +168,33 @@ class QueueFetcher:
             state.add(messages)
             self._deliver(messages)
         else:
-            self._skip_filtered(result.next_offset)
+            self._consumed_up_to(result.next_offset)
         return 0.0
 
     def _nothing(self, result: PullResult) -> float:
         progress = result.next_offset > self._state.next_offset
         if progress:
             self._state.next_offset = result.next_offset
-            self._skip_filtered(result.next_offset)
+        self._consumed_up_to(self._state.next_offset)
         if result.code == ResponseCode.PULL_RETRY_IMMEDIATELY and not progress:
             return IDLE_BOUNCE_S
         return 0.0
 
     def _accepted(self, result: PullResult) -> list[ReceivedMessage]:
-        """Tags compared as words: the broker only compared hashes."""
-        messages = decode_messages(result.records, self._queue.broker_name)
+        """Returns the messages whose tag was asked for: the broker only compared hashes."""
+        size_max = self._session.config.decompressed_size_max
+        messages = decode_messages(result.records, self._queue.broker_name, body_size_max=size_max)
         if self._tags:
             return [message for message in messages if message.tags in self._tags]
         return list(messages)
 
-    def _skip_filtered(self, offset: int) -> None:
-        """Nothing cached and nothing matched up to here: that much is consumed."""
+    def _consumed_up_to(self, offset: int) -> None:
+        """Stores how far the queue is consumed, if nothing before `offset` is cached."""
         if self._offsets is not None and not self._state.count:
             self._offsets.update(self._queue, offset)
 
     async def _unreachable(self, error: Exception) -> float:
-        """A member does not answer: avoid it for a while, look for what has changed."""
+        """Avoids a member that does not answer and asks for the route; returns the pause before the next pull."""
         target = self._asked
         if target is not None and isinstance(error, RemotingError):
             self._session.mark_unreachable(target.address)

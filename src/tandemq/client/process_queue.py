@@ -1,4 +1,4 @@
-"""The messages of one assigned queue between pull and commit. Pure; owned by the event loop.
+"""The messages of one queue between pull and commit. Pure; owned by the event loop.
 
 Invariants: offsets are cached in ascending order; `commit_offset` never passes a message that was not taken out by
 `remove` (concurrent) or `commit` (ordered), so a crash repeats messages but never skips one.
@@ -15,13 +15,28 @@ LOCK_LIFE_S = 30.0
 
 
 @dataclass(slots=True)
+class CacheBudget:
+    """What the queues of one consumer hold together."""
+
+    bytes_max: int
+    used: int = 0
+
+    @property
+    def spent(self) -> bool:
+        """Whether the limit is reached."""
+        return self.used >= self.bytes_max
+
+
+@dataclass(slots=True, eq=False)
 class ProcessQueue:
     """State of one queue held by this consumer."""
 
     next_offset: int = 0
     """Where the next pull starts."""
+    budget: CacheBudget | None = None
+    """Shared with the other queues of the consumer."""
     dropped: bool = False
-    """Set once, when the queue is lost: whoever holds a reference stops touching offsets."""
+    """Set once, when the queue is given up: whoever still refers to it stops touching offsets."""
     paused: bool = False
     suggested_broker_id: int = 0
     locked_at: float | None = None
@@ -33,25 +48,39 @@ class ProcessQueue:
     """One past the highest offset ever cached."""
 
     def add(self, messages: Iterable[ReceivedMessage]) -> None:
+        """Caches messages that were fetched."""
         for message in messages:
             offset = message.queue_offset
             self._cached[offset] = message
-            self._bytes += len(message.body)
+            self._account(message.stored.size)
             self._end = offset + 1 if self._end is None else max(self._end, offset + 1)
+
+    def _account(self, size: int) -> None:
+        self._bytes += size
+        if self.budget is not None:
+            self.budget.used += size
+
+    def drop(self) -> None:
+        """Ends the queue's life here and gives back what its cache holds."""
+        if not self.dropped:
+            self.dropped = True
+            self._account(-self._bytes)
+            self._cached.clear()
+            self._taken.clear()
 
     # concurrent consumption
 
     def remove(self, messages: Iterable[ReceivedMessage]) -> int | None:
-        """Takes finished messages out; what may be committed now."""
+        """Takes finished messages out; returns what may be committed now."""
         for message in messages:
             if self._cached.pop(message.queue_offset, None) is not None:
-                self._bytes -= len(message.body)
+                self._account(-message.stored.size)
         return self.commit_offset
 
     # ordered consumption
 
     def take(self, count_max: int) -> list[ReceivedMessage]:
-        """The next messages in order; they stay ours until `commit` or `put_back`."""
+        """Returns the next messages in order; they stay here until `commit` or `put_back`."""
         taken: list[ReceivedMessage] = []
         while self._cached and len(taken) < count_max:
             offset, message = self._cached.popitem(last=False)
@@ -60,13 +89,14 @@ class ProcessQueue:
         return taken
 
     def commit(self) -> int | None:
-        """The taken messages are done; what may be committed now."""
-        self._bytes -= sum(len(message.body) for message in self._taken.values())
+        """Lets the taken messages go, which are done; returns what may be committed now."""
+        for message in self._taken.values():
+            self._account(-message.stored.size)
         self._taken.clear()
         return self.commit_offset
 
     def put_back(self) -> None:
-        """The taken messages are to be tried again, in their old order."""
+        """Puts the taken messages back in their old order, to be tried again."""
         while self._taken:
             offset, message = self._taken.popitem()
             self._cached[offset] = message
@@ -82,11 +112,12 @@ class ProcessQueue:
 
     @property
     def count(self) -> int:
+        """Messages held."""
         return len(self._cached) + len(self._taken)
 
     @property
     def size(self) -> int:
-        """Bytes of the bodies held."""
+        """Bytes of the records held, as the broker sent them."""
         return self._bytes
 
     @property
@@ -97,14 +128,17 @@ class ProcessQueue:
         return next(reversed(self._cached)) - next(iter(self._cached))
 
     def full(self, count_max: int, bytes_max: int, span_max: int | None) -> str | None:
-        """Why pulling must wait, or None."""
+        """Returns why pulling must wait, or None."""
         if self.count >= count_max:
             return f"{self.count} messages are cached, the limit is {count_max}"
         if self._bytes >= bytes_max:
             return f"{self._bytes} bytes are cached, the limit is {bytes_max}"
         if span_max is not None and self.span > span_max:
             return f"the cached offsets span {self.span}, the limit is {span_max}"
+        if self.budget is not None and self.budget.spent and self.count:
+            return f"all queues together cache {self.budget.used} bytes, the limit is {self.budget.bytes_max}"
         return None
 
     def locked(self, now: float) -> bool:
+        """Returns whether the lock of this queue can be trusted."""
         return self.locked_at is not None and now - self.locked_at < LOCK_LIFE_S

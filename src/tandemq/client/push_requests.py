@@ -12,7 +12,7 @@ import logging
 from collections.abc import Mapping
 from typing import Any, Protocol
 
-from tandemq.client.consumption import Action
+from tandemq.client.listener import Action
 from tandemq.client.message import ReceivedMessage, decode_messages
 from tandemq.client.process_queue import ProcessQueue
 from tandemq.client.session import Session

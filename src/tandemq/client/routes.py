@@ -1,4 +1,4 @@
-"""What this client knows of the cluster: routes by topic, addresses by broker name. Pure; `session` feeds it.
+"""What a client knows about the cluster: routes by topic, addresses by broker name. Pure; `session` feeds it.
 
 A topic without a route of its own is published through the route of TBW102, the template from which brokers create
 topics on the first send; consumers never use that fallback (there is nothing to read yet).
@@ -13,14 +13,14 @@ from tandemq.model.topic import PERM_READ, PERM_WRITE, QueueRef
 
 @dataclass(frozen=True, slots=True)
 class Target:
-    """An address to talk to and the broker id behind it; commits go to masters only."""
+    """The address of a member of a broker group, and its broker id: 0 is the master."""
 
     address: str
     broker_id: int
 
 
 def publish_queues(topic: str, route: TopicRoute) -> tuple[QueueRef, ...]:
-    """Queues to send to: writable, and their group has a master."""
+    """Returns the queues to send to: they are writable, and their group has a master."""
     if route.order_conf:
         return _ordered_queues(topic, route.order_conf)
     with_master = {group.name for group in route.groups if group.master}
@@ -33,13 +33,16 @@ def publish_queues(topic: str, route: TopicRoute) -> tuple[QueueRef, ...]:
 
 
 def _ordered_queues(topic: str, conf: str) -> tuple[QueueRef, ...]:
-    """`broker-a:4;broker-b:4`: fixed places, so that a message keeps its queue when a broker is away."""
+    """Returns the queues of an order configuration, `broker-a:4;broker-b:4`.
+
+    They stay the same when a broker is away, so that a message keeps its queue.
+    """
     parts = (part.rpartition(":") for part in conf.split(";") if part)
     return tuple(QueueRef(topic, name, i) for name, _, count in parts if count.isdigit() for i in range(int(count)))
 
 
 def subscribe_queues(topic: str, route: TopicRoute) -> tuple[QueueRef, ...]:
-    """Queues to read: readable, on any member of their group (a slave goes on when the master is gone)."""
+    """Returns the queues that can be read, on any member of their group: slaves serve them when the master is gone."""
     return tuple(
         QueueRef(topic, data.broker_name, i)
         for data in sorted(route.queues, key=lambda data: data.broker_name)
@@ -49,7 +52,7 @@ def subscribe_queues(topic: str, route: TopicRoute) -> tuple[QueueRef, ...]:
 
 
 def template_route(route: TopicRoute, queues_max: int) -> TopicRoute:
-    """The route of TBW102 as a new topic will have it: at most `queues_max` queues per broker."""
+    """Returns the route of TBW102 as a new topic will have it: at most `queues_max` queues per broker."""
     clamped = (
         replace(
             data,
@@ -67,11 +70,13 @@ class Routes:
     def __init__(self) -> None:
         self._by_topic: dict[str, TopicRoute] = {}
         self._groups: dict[str, BrokerGroup] = {}
+        self._learned: frozenset[str] = frozenset()
+        """Groups that are kept although no route names them."""
         self._templated: set[str] = set()
         self._publish: dict[str, tuple[QueueRef, ...]] = {}
 
     def put(self, topic: str, route: TopicRoute, *, templated: bool = False) -> bool:
-        """Keeps a route; True if it differs from what was known."""
+        """Keeps a route; returns whether it differs from what was known."""
         for group in route.groups:
             self._groups[group.name] = group
         changed = self._by_topic.get(topic) != route
@@ -82,6 +87,12 @@ class Routes:
             self._templated.add(topic)
         return changed
 
+    def learn(self, groups: Iterable[BrokerGroup]) -> None:
+        """Takes over the brokers of the whole cluster, of whatever topics they have."""
+        found = {group.name: group for group in groups}
+        self._groups.update(found)
+        self._learned = frozenset(found)
+
     def forget(self, topic: str) -> None:
         self._by_topic.pop(topic, None)
         self._publish.pop(topic, None)
@@ -91,11 +102,11 @@ class Routes:
         return self._by_topic.get(topic)
 
     def publish(self, topic: str) -> tuple[QueueRef, ...]:
-        """Queues to send to, worked out once per route; none for an unknown topic."""
+        """Returns the queues to send to; none for an unknown topic. They are worked out once per route."""
         return self._publish.get(topic, ())
 
     def is_templated(self, topic: str) -> bool:
-        """The route is TBW102's: the topic itself did not exist when we looked."""
+        """Returns whether the route is TBW102's, because the topic itself did not exist when it was asked for."""
         return topic in self._templated
 
     def topics(self) -> tuple[str, ...]:
@@ -109,7 +120,7 @@ class Routes:
         return group.master if group else None
 
     def reader(self, broker_name: str, suggested_id: int) -> Target | None:
-        """Where to pull: the suggested member; its next neighbour if a slave was suggested; else whoever is left."""
+        """Returns where to pull: the suggested member, the next one if a slave was suggested, else whoever is left."""
         group = self._groups.get(broker_name)
         if group is None or not group.addresses:
             return None
@@ -120,7 +131,7 @@ class Routes:
         return None
 
     def readers(self, broker_name: str, suggested_id: int) -> list[Target]:
-        """All members that could answer a pull, the best first."""
+        """Returns all members that could answer a pull, the best first."""
         group = self._groups.get(broker_name)
         first = self.reader(broker_name, suggested_id)
         if group is None or first is None:
@@ -129,9 +140,9 @@ class Routes:
         return [first, *others]
 
     def drop_unused(self, topics: Iterable[str]) -> None:
-        """Forgets routes nobody asks for any more, and the groups that only they named."""
+        """Forgets the routes of all other topics, and the groups that only they named."""
         wanted = set(topics)
         for topic in [t for t in self._by_topic if t not in wanted]:
             self.forget(topic)
-        named = {group.name for route in self._by_topic.values() for group in route.groups}
+        named = {group.name for route in self._by_topic.values() for group in route.groups} | self._learned
         self._groups = {name: group for name, group in self._groups.items() if name in named}

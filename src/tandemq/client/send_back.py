@@ -1,14 +1,14 @@
-"""Gives messages back that a listener could not handle: to the broker, which delays them and counts.
+"""Gives messages back that a listener could not handle: to the broker, which delays them and counts the tries.
 
-When the broker refuses or does not answer, the message is sent as a new one to the group's retry topic, on any broker
-that takes it. Both ways it comes back through `%RETRY%group`, or lands in `%DLQ%group` after the last try.
+When the broker refuses or does not answer, the message is sent as a new one to the group's retry topic, to any broker
+that takes it. Either way it comes back through `%RETRY%group`, or goes to `%DLQ%group` after the last try.
 """
 
 import logging
 
 from tandemq.client.encode import Outgoing
 from tandemq.client.message import ReceivedMessage
-from tandemq.client.sender import send_once
+from tandemq.client.message_sender import send_once
 from tandemq.client.session import Session
 from tandemq.errors import TandemError
 from tandemq.model import message as names
@@ -23,30 +23,35 @@ FIRST_DELAY_LEVEL = 3
 
 
 class SendBack:
+    """Gives messages of one consumer group back."""
+
     def __init__(self, session: Session, group: str, times_max: int) -> None:
         self._session = session
         self._group = group
         self._times_max = times_max
 
     async def later(self, message: ReceivedMessage) -> bool:
-        """For another delivery after a delay that grows; True when it is out of our hands."""
+        """Asks for another delivery, after a delay that grows; returns whether somebody took the message."""
         return await self._by_broker(message, 0) or await self._as_new_message(message)
 
     async def give_up(self, message: ReceivedMessage) -> bool:
-        """Straight to the dead letters."""
+        """Puts a message into the dead letter queue; returns whether the broker took it."""
         return await self._by_broker(message, -1)
 
     async def _by_broker(self, message: ReceivedMessage, level: int) -> bool:
         try:
-            address = await self._session.master(message.broker_name, message.stored.topic)
-            await self._session.api.send_back(
-                address,
-                self._group,
-                physical_offset=message.stored.physical_offset,
-                message_id=message.message_id,
-                topic=message.topic,
-                level=level,
-                max_times=self._times_max,
+            await self._session.ask_master(
+                message.broker_name,
+                message.stored.topic,
+                lambda address: self._session.api.send_back(
+                    address,
+                    self._group,
+                    physical_offset=message.stored.physical_offset,
+                    message_id=message.message_id,
+                    topic=message.topic,
+                    level=level,
+                    max_times=self._times_max,
+                ),
             )
             return True
         except TandemError as error:

@@ -1,6 +1,6 @@
 """Checks what a user subscribes to: topic and filter expression. Pure.
 
-Brokers compare only hashes of tags, so consumers compare the words again.
+Brokers compare only hashes of tags, so consumers compare the tags themselves again.
 """
 
 from tandemq.codec.heartbeat import Subscription
@@ -13,7 +13,13 @@ ALL = "*"
 
 
 def subscription(topic: str, expression: str, kind: str, version: int) -> Subscription:
-    """`*`, `A || B`, or an SQL92 condition; `version` is when it was made (ms): the group's newest counts."""
+    """Returns a checked subscription: to `*`, `A || B`, or by an SQL92 condition.
+
+    `version` is the time at which it was made, in ms: the newest in a group counts.
+    """
+    for name, value in (("topic", topic), ("expression", expression)):
+        if not isinstance(value, str):
+            raise ClientError(f"{name}={value!r}: a str is needed")
     problem = topic_name_problem(topic)
     if problem:
         raise ClientError(problem)

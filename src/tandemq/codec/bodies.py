@@ -21,8 +21,12 @@ Json = Mapping[str, Any]
 # Reading members -----------------------------------------------------------------------------------------------------
 
 
+TOLERANT_SIZE_MAX = 64 * 1024
+"""Bytes of a request in fastjson's own dialect, which is read character by character: some 30 ms of the loop's time."""
+
+
 def object_of(value: Any, what: str) -> dict[Any, Any]:
-    """`value` if it is a JSON object ({} for null), else MalformedBody."""
+    """Returns `value` if it is a JSON object ({} for null); raises MalformedBody otherwise."""
     if value is None:
         return {}
     if not isinstance(value, dict):
@@ -31,7 +35,7 @@ def object_of(value: Any, what: str) -> dict[Any, Any]:
 
 
 def list_of(value: Any, what: str) -> list[Any]:
-    """`value` if it is a JSON array ([] for null), else MalformedBody."""
+    """Returns `value` if it is a JSON array ([] for null); raises MalformedBody otherwise."""
     if value is None:
         return []
     if not isinstance(value, list):
@@ -76,7 +80,7 @@ def text_map_of(value: Any, what: str) -> dict[str, str]:
 
 
 def int_map_of(value: Any, what: str) -> dict[int, Any]:
-    """A map with integer keys, quoted or not."""
+    """Returns a map with integer keys, which may be quoted or not."""
     try:
         return {int(k): v for k, v in object_of(value, what).items()}
     except (TypeError, ValueError, OverflowError):
@@ -109,7 +113,7 @@ def topic_config_json(topic: TopicConfig) -> dict[str, Any]:
 
 
 def topic_config_of(value: Any, name: str = "") -> TopicConfig:
-    """`name` is the key it was found under, used when the object itself has none."""
+    """Reads a TopicConfig; `name` is the key it was found under, used when the object itself has none."""
     found = object_of(value, "topicConfig")
     return TopicConfig(
         name=text_of(found, "topicName", name),
@@ -124,7 +128,7 @@ def topic_config_of(value: Any, name: str = "") -> TopicConfig:
 
 
 def topic_table_json(topics: Iterable[TopicConfig], version: DataVersion) -> dict[str, Any]:
-    """TopicConfigSerializeWrapper: GET_ALL_TOPIC_CONFIG's body and config/topics.json."""
+    """Returns a TopicConfigSerializeWrapper: GET_ALL_TOPIC_CONFIG's body and config/topics.json."""
     return {
         "dataVersion": data_version_json(version),
         "topicConfigTable": {topic.name: topic_config_json(topic) for topic in topics},
@@ -177,7 +181,7 @@ def group_config_of(value: Any, name: str = "") -> SubscriptionGroupConfig:
 
 
 def group_table_json(groups: Iterable[SubscriptionGroupConfig], version: DataVersion) -> dict[str, Any]:
-    """SubscriptionGroupWrapper: GET_ALL_SUBSCRIPTIONGROUP_CONFIG's body and config/subscriptionGroup.json."""
+    """Returns a SubscriptionGroupWrapper: GET_ALL_SUBSCRIPTIONGROUP_CONFIG's body, config/subscriptionGroup.json."""
     return {
         "dataVersion": data_version_json(version),
         "forbiddenTable": {},
@@ -193,7 +197,7 @@ def group_table_of(value: Any) -> tuple[dict[str, SubscriptionGroupConfig], Data
 
 
 def offset_table_json(offsets: Mapping[str, Mapping[int, int]], version: DataVersion) -> dict[str, Any]:
-    """consumerOffset.json and GET_ALL_CONSUMER_OFFSET's body: "topic@group" -> queue id -> offset (dump unquoted)."""
+    """Returns consumerOffset.json (GET_ALL_CONSUMER_OFFSET): "topic@group" -> queue id -> offset (dump unquoted)."""
     return {
         "dataVersion": data_version_json(version),
         "offsetTable": {key: dict(queues) for key, queues in offsets.items()},
@@ -208,12 +212,8 @@ def offset_table_of(value: Any) -> tuple[dict[str, dict[int, int]], DataVersion]
     )
 
 
-def delay_offsets_json(offsets: Mapping[int, int], version: DataVersion) -> dict[str, Any]:
-    """delayOffset.json and GET_ALL_DELAY_OFFSET's body: delay level -> queue offset (dump unquoted)."""
-    return {"dataVersion": data_version_json(version), "offsetTable": dict(offsets)}
-
-
 def delay_offsets_of(value: Any) -> tuple[dict[int, int], DataVersion]:
+    """Reads delayOffset.json or GET_ALL_DELAY_OFFSET's body; returns delay level -> queue offset, and the version."""
     found = object_of(value, "delayOffset")
     return _int_values(found.get("offsetTable"), "offsetTable"), data_version_of(found.get("dataVersion"))
 
@@ -238,12 +238,12 @@ def queue_of(value: Any) -> QueueRef:
 
 
 def queue_key(queue: QueueRef) -> ObjectKey:
-    """A queue as the key of a JSON map: the object itself, which is what Java reads and writes."""
+    """Returns a queue as the key of a JSON map: the object itself, which is what Java reads and writes."""
     return ObjectKey(queue_json(queue))
 
 
 def queue_table_json(table: Mapping[QueueRef, Any]) -> dict[ObjectKey, Any]:
-    """map<MessageQueue, ...> of ConsumeStats, TopicStatsTable, ResetOffsetBody."""
+    """Returns the map<MessageQueue, ...> of ConsumeStats, TopicStatsTable and ResetOffsetBody."""
     return {queue_key(queue): value for queue, value in table.items()}
 
 
@@ -299,7 +299,7 @@ def broker_group_of(value: Any) -> BrokerGroup:
 
 
 def topic_route_json(route: TopicRoute) -> dict[str, Any]:
-    """TopicRouteData; `fastjson.dumps` for clients that need quoted broker ids, `dumps_unquoted` for old ones."""
+    """Returns TopicRouteData; dump it with quoted broker ids for new clients, with `dumps_unquoted` for old ones."""
     return {
         "brokerDatas": [broker_group_json(group) for group in route.groups],
         "filterServerTable": {},
@@ -339,7 +339,7 @@ def cluster_info_of(value: Any) -> tuple[dict[str, BrokerGroup], dict[str, tuple
 
 
 def lock_request_json(group: str, client_id: str, queues: Iterable[QueueRef]) -> dict[str, Any]:
-    """LOCK_BATCH_MQ and UNLOCK_BATCH_MQ."""
+    """Returns the body of LOCK_BATCH_MQ and UNLOCK_BATCH_MQ."""
     return {
         "clientId": client_id,
         "consumerGroup": group,
@@ -349,7 +349,7 @@ def lock_request_json(group: str, client_id: str, queues: Iterable[QueueRef]) ->
 
 
 def lock_request_of(value: Any) -> tuple[str, str, list[QueueRef]]:
-    """(group, client id, queues); C++ leaves out an empty mqSet."""
+    """Returns (group, client id, queues); C++ leaves out an empty mqSet."""
     found = object_of(value, "lockBatchRequest")
     queues = [queue_of(item) for item in list_of(found.get("mqSet"), "mqSet")]
     return text_of(found, "consumerGroup"), text_of(found, "clientId"), queues
@@ -364,12 +364,17 @@ def kv_table_of(value: Any) -> dict[str, str]:
 
 
 def load_object(body: bytes | memoryview, what: str) -> dict[Any, Any]:
-    """The JSON object in a body; an empty body is an empty object."""
+    """Returns the JSON object in a body; an empty body is an empty object."""
     return object_of(fastjson.loads(body), what) if len(body) else {}
 
 
+def load_request(body: bytes | memoryview, what: str) -> dict[Any, Any]:
+    """Returns the JSON object in a request's body: as `load_object`, with a bound on the work it may cause."""
+    return object_of(fastjson.loads(body, tolerant_size_max=TOLERANT_SIZE_MAX), what) if len(body) else {}
+
+
 def enum_of(found: Mapping[str, Any], name: str, members: tuple[str, ...], default: str) -> str:
-    """An enum by name or ordinal (C++), the default for a value unknown to us."""
+    """Returns an enum member by name or ordinal (C++), and the default for a value unknown to us."""
     value = found.get(name)
     if isinstance(value, int) and not isinstance(value, bool) and 0 <= value < len(members):
         return members[value]

@@ -110,13 +110,42 @@ class RequestCode(IntEnum):
     EXCHANGE_BROKER_HA_INFO = 906  # b→b
     GET_BROKER_HA_STATUS = 907  # adm→b
     RESET_MASTER_FLUSH_OFFSET = 908  # b→b
+    AUTH_CREATE_USER = 3001  # adm→b
+    AUTH_UPDATE_USER = 3002  # adm→b
+    AUTH_DELETE_USER = 3003  # adm→b
+    AUTH_GET_USER = 3004  # adm→b
+    AUTH_LIST_USER = 3005  # adm→b
+    AUTH_CREATE_ACL = 3006  # adm→b
+    AUTH_UPDATE_ACL = 3007  # adm→b
+    AUTH_DELETE_ACL = 3008  # adm→b
+    AUTH_GET_ACL = 3009  # adm→b
+    AUTH_LIST_ACL = 3010  # adm→b
+
+
+FIRST_OWN_CODE, LAST_OWN_CODE = 32_100, 32_199
+"""Requests of our own; a range that RocketMQ does not use. Those of replication are in `replication/metadata.py`."""
+
+
+def is_own_code(code: int) -> bool:
+    """Returns whether a request is one that only parts of TandemQ make."""
+    return FIRST_OWN_CODE <= code <= LAST_OWN_CODE
 
 
 class OperatorCode(IntEnum):
-    """Requests of our own tools to our own brokers; a range upstream does not use (replication has those below)."""
+    """Requests of our own tools to our own servers."""
 
+    HA_DETAIL = 32105
+    """Asks a broker for everything about its replication."""
     REBUILD_VIEWS = 32111
     REBUILD_STATUS = 32112
+    CHALLENGE = 32121
+    """Asks a server for the challenge that the requests of this connection are signed with; needs no account."""
+    GET_USERS = 32122
+    """Asks a master for its users and policies."""
+    GET_EVENTS = 32131
+    """Asks a broker what happened to its replication lately."""
+    GET_AUDIT = 32132
+    """Asks a server for the last lines of its audit log."""
 
 
 class ResponseCode(IntEnum):
@@ -168,7 +197,7 @@ class ResponseCode(IntEnum):
 
 
 def code_name(code: int) -> str:
-    """For logs and metrics: the request code's name, or its number when we don't know it."""
+    """Returns the request code's name, or its number when we don't know it; for logs and metrics."""
     return _REQUEST_NAMES.get(code, str(code))
 
 

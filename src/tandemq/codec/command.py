@@ -5,6 +5,7 @@ headers, Go refuses non-string ext values. What we read is taken in either encod
 """
 
 from collections.abc import Mapping
+from typing import Any
 
 from tandemq.codec import header_binary, header_json
 from tandemq.codec.frame import JSON, ROCKETMQ, Frame, encode_frame
@@ -20,7 +21,7 @@ Body = bytes | memoryview
 class Command:
     """A decoded command. `body` may be a view of the receive buffer: `bytes(command.body)` to keep it."""
 
-    __slots__ = ("body", "code", "ext", "flag", "language", "opaque", "remark", "version")
+    __slots__ = ("body", "caller", "code", "ext", "flag", "language", "opaque", "remark", "version")
 
     def __init__(
         self,
@@ -44,6 +45,9 @@ class Command:
         self.version = version
         """Ordinal of the sender's MQVersion: some answers depend on it."""
         self.remark = remark
+        self.caller: Any = None
+        """Who made the request, as the server found out (`remoting.access.needs.Caller`); None without access
+        control."""
 
     @property
     def is_response(self) -> bool:
@@ -51,11 +55,11 @@ class Command:
 
     @property
     def is_oneway(self) -> bool:
-        """Never answered, not even with an error."""
+        """Tells whether it must not be answered, not even with an error."""
         return self.flag & ONEWAY_FLAG != 0
 
     def raise_for_code(self, *accepted: int) -> "Command":
-        """Itself when the code is SUCCESS or one of `accepted`, else ReplyError with the peer's remark."""
+        """Returns itself when the code is SUCCESS or one of `accepted`; raises ReplyError otherwise."""
         if self.code == 0 or self.code in accepted:
             return self
         raise ReplyError(self.code, self.remark or "the peer gave no reason")
@@ -67,13 +71,13 @@ class Command:
     def __eq__(self, other: object) -> bool:
         if not isinstance(other, Command):
             return NotImplemented
-        return all(getattr(self, name) == getattr(other, name) for name in self.__slots__)
+        return all(getattr(self, name) == getattr(other, name) for name in self.__slots__ if name != "caller")
 
     __hash__ = None  # type: ignore[assignment]
 
 
 def decode_command(frame: Frame) -> Command:
-    """The command in a frame; MalformedHeader when its header can't be read."""
+    """Returns the command in a frame; raises MalformedHeader when its header can't be read."""
     encoding, header, body = frame
     if encoding == JSON:
         fields = header_json.decode(header)
@@ -91,11 +95,12 @@ def decode_command(frame: Frame) -> Command:
     command.language = language
     command.version = version
     command.remark = remark
+    command.caller = None
     return command
 
 
 def encode_request(command: Command, encoding: int = JSON) -> bytes:
-    """The frame of any command, flag and opaque as they are."""
+    """Returns the frame of any command, with flag and opaque as they are."""
     codec = header_json if encoding == JSON else header_binary
     header = codec.encode(
         command.code,
@@ -116,12 +121,12 @@ def encode_response(
     ext: Mapping[str, str] | None = None,
     body: Body = b"",
 ) -> bytes:
-    """The frame of a response: JSON header, `extFields` always present (C++ dereferences it unchecked)."""
+    """Returns the frame of a response: JSON header, `extFields` always present (C++ dereferences it unchecked)."""
     header = header_json.encode_response(opaque, code, remark, ext)
     return encode_frame(JSON, header, body)
 
 
 def response_head(opaque: int, code: int, remark: str | None, ext: Mapping[str, str] | None, body_size: int) -> bytes:
-    """The frame of a response without its body, for answers whose body is written in pieces after it."""
+    """Returns the frame of a response without its body, for answers whose body is written in pieces after it."""
     header = header_json.encode_response(opaque, code, remark, ext)
     return (4 + len(header) + body_size).to_bytes(4, "big") + len(header).to_bytes(4, "big") + header

@@ -11,7 +11,7 @@ Ext = Mapping[str, str]
 
 
 def text(ext: Ext, name: str, default: str | None = None) -> str:
-    """The field, or `default`; without a default it must be there and not blank."""
+    """Returns the field, or `default`; without a default it must be there and not blank."""
     value = ext.get(name)
     if value:
         return value
@@ -21,7 +21,7 @@ def text(ext: Ext, name: str, default: str | None = None) -> str:
 
 
 def number(ext: Ext, name: str, default: int | None = None) -> int:
-    """A whole number."""
+    """Returns a field that is a whole number."""
     value = ext.get(name)
     if value in (None, ""):
         if default is None:
@@ -34,6 +34,6 @@ def number(ext: Ext, name: str, default: int | None = None) -> int:
 
 
 def boolean(ext: Ext, name: str, default: bool = False) -> bool:
-    """`true` in any case, or `1` as C++ sends it."""
+    """Returns True for `true` in any case, and for `1` as C++ sends it."""
     value = ext.get(name)
     return default if value in (None, "") else str(value).lower() in ("true", "1")

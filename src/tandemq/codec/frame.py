@@ -34,7 +34,7 @@ _EMPTY = memoryview(b"")
 
 
 def encode_frame(encoding: int, header: bytes, body: bytes | memoryview = b"") -> bytes:
-    """One frame ready to be written."""
+    """Returns one frame ready to be written."""
     header_size = len(header)
     return b"".join((_PREFIX.pack(4 + header_size + len(body), encoding << 24 | header_size), header, body))
 
@@ -60,11 +60,11 @@ class FrameReader:
 
     @property
     def pending_size(self) -> int:
-        """Bytes held of a frame whose rest has not come."""
+        """Returns the number of bytes held of a frame whose rest has not come."""
         return len(self._pending)
 
     def feed(self, data: bytes) -> list[Frame]:
-        """The frames that `data` completes, those before a broken one included; then `error` says what broke."""
+        """Returns the frames that `data` completes, also those before a broken one; `error` then says what broke."""
         if self.error is not None:
             raise self.error
         chunk: bytes | bytearray = data

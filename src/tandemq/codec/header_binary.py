@@ -33,7 +33,7 @@ _INT32 = struct.Struct(">i")
 
 
 def decode(header: bytes) -> HeaderFields:
-    """The fields of a header; MalformedHeader for lengths that leave it or text that is no UTF-8."""
+    """Returns the fields of a header; raises MalformedHeader for lengths that leave it or text that is no UTF-8."""
     if len(header) < _FIXED.size + 4:
         raise MalformedHeader(f"binary header of {len(header)} bytes, at least {_FIXED.size + 4} expected")
     code, language, version, opaque, flag, remark_size = _FIXED.unpack_from(header)
@@ -77,7 +77,7 @@ def _text(header: bytes, position: int, size: int, stop: int) -> tuple[str, int]
 def encode(
     code: int, language: str, version: int, opaque: int, flag: int, remark: str | None, ext: Mapping[str, str]
 ) -> bytes:
-    """The header as Java writes it. MalformedHeader for a code that needs JSON."""
+    """Returns the header as Java writes it; raises MalformedHeader for a code that needs JSON."""
     if not -32768 <= code <= 32767:
         raise MalformedHeader(f"code {code} does not fit a binary header (16 bits): send it with a JSON header")
     remark_bytes = (remark or "").encode()

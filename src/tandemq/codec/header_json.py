@@ -44,7 +44,7 @@ _encode_text = msgspec.json.Encoder().encode
 
 
 def decode(header: bytes) -> HeaderFields:
-    """The fields of a header; MalformedHeader if it is no command."""
+    """Returns the fields of a header; raises MalformedHeader if it is no command."""
     try:
         found = _decode_header(header)
     except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
@@ -60,6 +60,8 @@ def decode(header: bytes) -> HeaderFields:
 def _decode_tolerantly(header: bytes) -> HeaderFields:
     try:
         found: Any = json.loads(header.decode("utf-8"), strict=False)
+        if b"\\u" in header:
+            json.dumps(found, ensure_ascii=False).encode()  # half of a UTF-16 pair can be spelt, and never be written
     except (ValueError, RecursionError) as error:
         raise MalformedHeader(f"the header is no JSON: {error}") from None
     if not isinstance(found, dict):
@@ -92,7 +94,7 @@ def _int32(found: dict[str, Any], name: str, default: int | None = None) -> int:
 
 
 def scalar_text(name: str, value: Any) -> str:
-    """The text Java would see for a JSON scalar: booleans lower case, numbers in decimal."""
+    """Returns the text Java would see for a JSON scalar: booleans lower case, numbers in decimal."""
     if isinstance(value, str):
         return value
     if isinstance(value, bool):
@@ -105,7 +107,7 @@ def scalar_text(name: str, value: Any) -> str:
 def encode(
     code: int, language: str, version: int, opaque: int, flag: int, remark: str | None, ext: Mapping[str, str]
 ) -> bytes:
-    """The header of a request, ext names sorted so that equal commands have equal bytes."""
+    """Returns the header of a request, ext names sorted so that equal commands have equal bytes."""
     found: dict[str, Any] = {"code": code}
     if ext:
         found["extFields"] = dict(sorted(ext.items()))
@@ -124,7 +126,7 @@ _REMARK_PART = b',"remark":'
 
 
 def encode_response(opaque: int, code: int, remark: str | None, ext: Mapping[str, str] | None) -> bytes:
-    """The header of a response; the parts that never change are not encoded again."""
+    """Returns the header of a response; the parts that never change are not encoded again."""
     fields = _encode_text(ext) if ext else b"{}"
     if remark is None:
         return b'{"code":%d,"extFields":%b%b%d%b' % (code, fields, _LANGUAGE_PART, opaque, _VERSION_PART)

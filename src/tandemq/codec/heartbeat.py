@@ -12,8 +12,22 @@ from dataclasses import dataclass
 from typing import Any
 
 from tandemq.codec import fastjson
-from tandemq.codec.bodies import bool_of, enum_of, int_of, list_of, load_object, object_of, text_of, texts_of
+from tandemq.codec.bodies import (
+    bool_of,
+    enum_of,
+    int_of,
+    list_of,
+    load_object,
+    load_request,
+    object_of,
+    text_of,
+    texts_of,
+)
+from tandemq.errors import MalformedBody
 from tandemq.model.message import tags_code
+
+HEARTBEAT_SIZE_MAX = 1 << 20
+"""About 4,000 subscriptions; a client with a hundred is rare."""
 
 CONSUME_TYPES = ("CONSUME_ACTIVELY", "CONSUME_PASSIVELY", "CONSUME_POP")
 MESSAGE_MODELS = ("BROADCASTING", "CLUSTERING")
@@ -40,7 +54,7 @@ class Subscription:
 
     @property
     def tags(self) -> tuple[str, ...]:
-        """The tags of a TAG expression; empty = all."""
+        """Returns the tags of a TAG expression; an empty set stands for all."""
         if self.expression_type != "TAG" or self.expression in ("", "*"):
             return ()
         return tuple(tag.strip() for tag in self.expression.split("||") if tag.strip())
@@ -114,8 +128,10 @@ def encode_heartbeat(heartbeat: Heartbeat) -> bytes:
 
 
 def decode_heartbeat(body: bytes | memoryview) -> Heartbeat:
-    """MalformedBody when it is no heartbeat."""
-    found = load_object(body, "heartbeatData")
+    """Reads a heartbeat; raises MalformedBody when it is none."""
+    if len(body) > HEARTBEAT_SIZE_MAX:
+        raise MalformedBody(f"a heartbeat of {len(body)} bytes, the limit is {HEARTBEAT_SIZE_MAX}")
+    found = load_request(body, "heartbeatData")
     producers = [object_of(item, "producerData") for item in list_of(found.get("producerDataSet"), "producerDataSet")]
     consumers = list_of(found.get("consumerDataSet"), "consumerDataSet")
     return Heartbeat(

@@ -14,7 +14,7 @@ _LINE_END = re.compile(r"\r\n|\r|\n")
 
 
 def parse_properties(text: str) -> list[tuple[int, str, str]]:
-    """(line number, key, value) of every entry, in order; a key written twice counts with its last value."""
+    """Returns (line number, key, value) of every entry, in order; a key written twice counts with its last value."""
     entries = []
     for number, line in _logical_lines(text):
         key, value = _split(line)
@@ -26,7 +26,7 @@ def parse_properties(text: str) -> list[tuple[int, str, str]]:
 
 
 def properties_of(body: bytes | memoryview) -> dict[str, str]:
-    """The properties in a request's body; MalformedBody when it is no text."""
+    """Returns the properties in a request's body; raises MalformedBody when it is no text."""
     try:
         text = bytes(body).decode()
     except UnicodeDecodeError as error:
@@ -35,12 +35,12 @@ def properties_of(body: bytes | memoryview) -> dict[str, str]:
 
 
 def properties_text(properties: Mapping[str, object]) -> bytes:
-    """`key=value` lines in order of the keys, as GET_BROKER_CONFIG answers them."""
+    """Returns `key=value` lines in order of the keys, as GET_BROKER_CONFIG answers them."""
     return "".join(f"{key}={value}\n" for key, value in sorted(properties.items())).encode()
 
 
 def _logical_lines(text: str) -> Iterable[tuple[int, str]]:
-    """(number of its first line, text) of every line with content; a line that ends in a single \\ continues."""
+    """Yields (number of its first line, text) of every line with content; a line that ends in a single \\ continues."""
     pending: list[str] = []
     start = 0
     for number, raw in enumerate(_LINE_END.split(text), 1):
@@ -60,7 +60,7 @@ def _logical_lines(text: str) -> Iterable[tuple[int, str]]:
 
 
 def _split(line: str) -> tuple[str, str]:
-    """Key and value: the key ends at the first unescaped =, : or blank."""
+    """Returns key and value: the key ends at the first unescaped =, : or blank."""
     position = 0
     while position < len(line) and line[position] not in "=: \t\f":
         position += 2 if line[position] == "\\" else 1

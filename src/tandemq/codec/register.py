@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from tandemq.codec import fastjson
 from tandemq.codec.bodies import (
     data_version_of,
-    load_object,
+    load_request,
     object_of,
     text_map_of,
     texts_of,
@@ -27,8 +27,8 @@ from tandemq.model.topic import DataVersion, TopicConfig
 WRAPPED_SINCE = 37
 """V3_0_11: the first version whose body is a RegisterBrokerBody."""
 
-INFLATED_SIZE_MAX = 64 * 1024 * 1024
-"""About 500,000 topics; a stream that inflates beyond it is an attack."""
+INFLATED_SIZE_MAX = 16 * 1024 * 1024
+"""About 125,000 topics; a stream that inflates beyond it is an attack."""
 
 _INT32 = struct.Struct(">i")
 
@@ -39,30 +39,29 @@ class Registration:
 
     topics: dict[str, TopicConfig]
     version: DataVersion
-    filter_servers: tuple[str, ...] = ()
 
 
 def body_crc(body: bytes | memoryview) -> int:
-    """What the header's bodyCrc32 holds."""
+    """Returns what the header's bodyCrc32 holds."""
     return zlib.crc32(body) & 0x7FFFFFFF
 
 
 def encode_registration(topics: Iterable[TopicConfig], version: DataVersion) -> bytes:
-    """The JSON form, which every name server since 3.0.11 reads."""
+    """Returns the JSON form, which every name server since 3.0.11 reads."""
     return fastjson.dumps({"filterServerList": [], "topicConfigSerializeWrapper": topic_table_json(topics, version)})
 
 
 def decode_registration(body: bytes | memoryview, *, compressed: bool, peer_version: int) -> Registration:
-    """MalformedBody when it is none of the forms."""
+    """Reads any of the forms; raises MalformedBody when it is none of them."""
     if compressed:
         return _decode_compressed(body)
-    found = load_object(body, "registerBrokerBody")
+    found = load_request(body, "registerBrokerBody")
     if peer_version < WRAPPED_SINCE:
         topics, version = topic_table_of(found)
         return Registration(topics=topics, version=version)
     topics, version = topic_table_of(found.get("topicConfigSerializeWrapper"))
-    servers = texts_of(found.get("filterServerList"), "filterServerList")
-    return Registration(topics=topics, version=version, filter_servers=servers)
+    texts_of(found.get("filterServerList"), "filterServerList")  # checked, and of no use: there are none since 4.0
+    return Registration(topics=topics, version=version)
 
 
 def _decode_compressed(body: bytes | memoryview) -> Registration:
@@ -72,8 +71,8 @@ def _decode_compressed(body: bytes | memoryview) -> Registration:
     for _ in range(reader.count("topic count")):
         topic = _topic_of(reader.block("topic").decode("utf-8", "replace"))
         topics[topic.name] = topic
-    servers = texts_of(fastjson.loads(reader.block("filterServerList")), "filterServerList")
-    return Registration(topics=topics, version=version, filter_servers=servers)
+    texts_of(fastjson.loads(reader.block("filterServerList")), "filterServerList")
+    return Registration(topics=topics, version=version)
 
 
 def _inflate(body: bytes | memoryview) -> bytes:

@@ -26,7 +26,6 @@ SHORT_NAMES = {
 SHORT_CODES = frozenset(
     (RequestCode.SEND_MESSAGE_V2, RequestCode.SEND_BATCH_MESSAGE, RequestCode.SEND_REPLY_MESSAGE_V2)
 )
-LONG_CODES = frozenset((RequestCode.SEND_MESSAGE, RequestCode.SEND_REPLY_MESSAGE))
 
 
 Int32 = Annotated[int, msgspec.Meta(ge=-(2**31), lt=2**31)]
@@ -34,7 +33,7 @@ Int64 = Annotated[int, msgspec.Meta(ge=-(2**63), le=2**63 - 1)]
 
 
 class SendHeader(msgspec.Struct, gc=False):
-    """A send's ext fields by their long names; `version` is that of the sender, from the command header."""
+    """A send's ext fields by their long names; `version` is the sender's, from the command header."""
 
     producerGroup: str
     topic: str
@@ -62,7 +61,7 @@ class _LongRequest(msgspec.Struct, gc=False):
 
 
 def _short_request() -> Any:
-    """The request with the one-letter names; built, because a subclass does not rename the fields it inherits."""
+    """Builds the request with the one-letter names, because a subclass does not rename the fields it inherits."""
     fields = [
         (f.name, f.type, f.default) if f.default is not msgspec.NODEFAULT else (f.name, f.type)
         for f in msgspec.structs.fields(SendHeader)
@@ -81,12 +80,12 @@ SEND_DECODE_ERRORS = (msgspec.MsgspecError, UnicodeDecodeError, RecursionError)
 
 
 def send_decoder(code: int) -> Callable[[bytes], Any]:
-    """header -> request (opaque, flag, version, extFields: SendHeader), without a second look at what it refuses."""
+    """Returns header -> request (opaque, flag, version, extFields: SendHeader); it refuses what is unusual."""
     return _decode_short if code in SHORT_CODES else _decode_long
 
 
 def decode_send_request(header: bytes, code: int) -> tuple[int, int, SendHeader]:
-    """(opaque, flag, send header) of a JSON header known to be of `code`."""
+    """Returns (opaque, flag, send header) of a JSON header known to be of `code`."""
     try:
         found = send_decoder(code)(header)
     except SEND_DECODE_ERRORS:
@@ -98,7 +97,7 @@ def decode_send_request(header: bytes, code: int) -> tuple[int, int, SendHeader]
 
 
 def decode_send(header: bytes, code: int, encoding: int = JSON) -> SendHeader:
-    """The send header alone. MalformedHeader when a required field is missing or no number."""
+    """Returns the send header; raises MalformedHeader when a required field is missing or no number."""
     if encoding == JSON:
         return decode_send_request(header, code)[2]
     _, _, version, _, _, _, ext = header_binary.decode(header)
@@ -106,7 +105,7 @@ def decode_send(header: bytes, code: int, encoding: int = JSON) -> SendHeader:
 
 
 def send_header_of(ext: dict[str, str], code: int, version: int) -> SendHeader:
-    """From an ext dict, e.g. of a binary header."""
+    """Makes the send header from an ext dict, for example of a binary header."""
     found = {long: ext.get(short) for long, short in SHORT_NAMES.items()} if code in SHORT_CODES else ext
     required = ("producerGroup", "topic", "defaultTopic", "defaultTopicQueueNums", "queueId", "sysFlag")
     for name in (*required, "bornTimestamp", "flag"):
@@ -132,7 +131,7 @@ def send_header_of(ext: dict[str, str], code: int, version: int) -> SendHeader:
 
 
 def _number(found: Mapping[str, str | None], name: str, bits: int = 32) -> int:
-    """A number that fits its field of the record; 0 when it is absent."""
+    """Returns a number that fits its field of the record; 0 when it is absent."""
     try:
         value = int_of(found, name)
     except MalformedBody as error:
@@ -143,7 +142,7 @@ def _number(found: Mapping[str, str | None], name: str, bits: int = 32) -> int:
 
 
 def send_ext(send: SendHeader, *, short: bool) -> dict[str, str]:
-    """The ext fields to write for a send (client side)."""
+    """Returns the ext fields to write for a send (client side)."""
     found = {
         "producerGroup": send.producerGroup,
         "topic": send.topic,

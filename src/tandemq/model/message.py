@@ -54,17 +54,14 @@ DLQ_ORIGIN_MESSAGE_ID = "DLQ_ORIGIN_MESSAGE_ID"
 ACK_COPIES = "__TQ_COPIES"
 """Ours: required copies of this message: a number, `majority` or `all`, with `:durable` for copies on disk."""
 
-NAME_VALUE_SEPARATOR = "\x01"
-PROPERTY_SEPARATOR = "\x02"
-
 
 def encode_properties(properties: Mapping[str, str]) -> bytes:
-    """The properties text as Java writes it, with the trailing separator."""
+    """Returns the properties text as Java writes it, with the trailing separator."""
     return "".join(f"{name}\x01{value}\x02" for name, value in properties.items()).encode()
 
 
 def decode_properties(text: bytes) -> dict[str, str]:
-    """Tolerant as upstream: entries without a name, separator or value are skipped; the last separator may miss."""
+    """Parses a properties text. Like upstream it skips entries without a name, separator or value."""
     found = {}
     for entry in text.decode("utf-8", "replace").split("\x02"):
         name, separator, value = entry.partition("\x01")
@@ -88,26 +85,37 @@ def java_hash(text: str) -> int:
 
 @lru_cache(maxsize=4096)
 def tags_code(tags: str) -> int:
-    """What the consume queue keeps of TAGS: its Java hash, 0 for none."""
+    """Returns what the consume queue keeps of TAGS: its Java hash, 0 for none."""
     return java_hash(tags) if tags else 0
 
 
+_HEX_DIGITS = frozenset("0123456789abcdefABCDEF")
+
+
 def offset_message_id(store_host: bytes, physical_offset: int) -> str:
-    """The id a broker gives: upper-case hex of store host (ip + port, 8 or 20 bytes) and physical offset."""
+    """Returns the id a broker gives: upper-case hex of store host (ip + port, 8 or 20 bytes) and physical offset."""
     return (store_host + physical_offset.to_bytes(8, "big")).hex().upper()
 
 
 def parse_offset_message_id(message_id: str) -> tuple[bytes, int]:
-    """(store host bytes, physical offset) of an offset message id; ValueError if it is none."""
+    """Returns (store host bytes, physical offset) of an offset message id; raises ValueError if it is none."""
+    if len(message_id) not in (32, 56) or not set(message_id) <= _HEX_DIGITS:
+        raise ValueError(
+            f"message id {message_id!r}: 32 or 56 hexadecimal digits expected, as `tandemq send` prints them"
+        )
     raw = bytes.fromhex(message_id)
-    if len(raw) not in (16, 28):
-        raise ValueError(f"message id {message_id!r}: 32 or 56 hex digits expected, got {len(message_id)}")
     return raw[:-8], int.from_bytes(raw[-8:], "big")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Message:
-    """What a producer hands over."""
+    """What a producer hands over.
+
+        message = Message(topic="orders", body=b"paid", tags="new", keys=("order-1",), properties={"price": "7"})
+
+    `tags` is what consumers filter by, `keys` what administrators search for. `delay_level` 1 (1 s) to 18 (2 h) delays
+    it.
+    """
 
     topic: str
     body: bytes
@@ -142,5 +150,5 @@ class StoredMessage:
 
     @property
     def message_id(self) -> str:
-        """The offset message id."""
+        """Returns the offset message id."""
         return offset_message_id(self.store_host, self.physical_offset)

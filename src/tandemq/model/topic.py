@@ -22,6 +22,18 @@ SELF_TEST_TOPIC = "SELF_TEST_TOPIC"
 BENCHMARK_TOPIC = "BenchmarkTest"
 OFFSET_MOVED_EVENT = "OFFSET_MOVED_EVENT"
 TRANS_GROUP = "CID_RMQ_SYS_TRANS"
+INTERNAL_PREFIX = "rmq_sys_"
+INTERNAL_TOPICS = frozenset(
+    {
+        SCHEDULE_TOPIC,
+        TRANS_HALF_TOPIC,
+        TRANS_OP_HALF_TOPIC,
+        TRANS_CHECK_MAX_TIME_TOPIC,
+        SELF_TEST_TOPIC,
+        OFFSET_MOVED_EVENT,
+    }
+)
+"""Topics that brokers keep for themselves, besides those with INTERNAL_PREFIX and the reply topic of the cluster."""
 
 TOPIC_LENGTH_MAX = 127
 RETRY_TOPIC_LENGTH_MAX = 255
@@ -30,13 +42,13 @@ _NAME = re.compile(r"[%|a-zA-Z0-9_-]+\Z")
 
 
 def topic_name_problem(name: str) -> str | None:
-    """Why this can't be a topic, or None. The one grammar, checked before a name touches the file system."""
+    """Returns why this can't be a topic, or None. The only grammar; checked before a name touches the file system."""
     limit = RETRY_TOPIC_LENGTH_MAX if name.startswith((RETRY_PREFIX, DLQ_PREFIX)) else TOPIC_LENGTH_MAX
     return _name_problem("topic", name, limit)
 
 
 def group_name_problem(name: str) -> str | None:
-    """Why this can't be a consumer or producer group, or None."""
+    """Returns why this can't be a consumer or producer group, or None."""
     return _name_problem("group", name, GROUP_LENGTH_MAX)
 
 
@@ -48,6 +60,16 @@ def _name_problem(kind: str, name: str, limit: int) -> str | None:
     if not _NAME.match(name):
         return f"the {kind} name {name[:60]!r} has characters other than letters, digits, %, |, _ and -"
     return None
+
+
+def reply_topic(cluster: str) -> str:
+    """Returns the topic that answers to requests of a cluster's clients go to."""
+    return f"{cluster}_REPLY_TOPIC"
+
+
+def is_internal_topic(name: str, cluster: str) -> bool:
+    """Returns whether a topic is a broker's own: its messages are written and read by the requests made for them."""
+    return name in INTERNAL_TOPICS or name.startswith(INTERNAL_PREFIX) or name == reply_topic(cluster)
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,6 +86,11 @@ class DataVersion:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TopicConfig:
+    """A topic as brokers keep it.
+
+    await admin.create_topic(TopicConfig(name="orders", read_queues=8, write_queues=8))
+    """
+
     name: str
     read_queues: int = 8
     write_queues: int = 8
@@ -76,6 +103,11 @@ class TopicConfig:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SubscriptionGroupConfig:
+    """A consumer group as brokers keep it.
+
+    await admin.create_group(SubscriptionGroupConfig(name="printers", retry_max_times=3))
+    """
+
     name: str
     consume_enable: bool = True
     consume_from_min_enable: bool = True
@@ -93,7 +125,10 @@ class SubscriptionGroupConfig:
 
 @dataclass(frozen=True, slots=True, order=True)
 class QueueRef:
-    """One queue of a topic on a broker group: RocketMQ's MessageQueue."""
+    """One queue of a topic on a broker group: RocketMQ's MessageQueue.
+
+    await producer.send(Message(topic="orders", body=b"paid"), queue=QueueRef("orders", "broker-a", 3))
+    """
 
     topic: str
     broker_name: str

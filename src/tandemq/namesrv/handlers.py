@@ -1,7 +1,8 @@
 """Request codes to the route table: RocketMQ's DefaultRequestProcessor and ClientRequestProcessor."""
 
+import asyncio
 import logging
-from collections.abc import Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping
 
 from tandemq.clock import Clock
 from tandemq.codec import bodies, fastjson
@@ -9,11 +10,25 @@ from tandemq.codec.codes import RequestCode, ResponseCode
 from tandemq.codec.command import Command, encode_response
 from tandemq.codec.ext_fields import boolean, number, text
 from tandemq.codec.properties import properties_of, properties_text
-from tandemq.codec.register import body_crc, decode_registration
+from tandemq.codec.register import Registration, body_crc, decode_registration
 from tandemq.errors import ConfigError, ReplyError
+from tandemq.model.topic import AUTO_CREATE_TOPIC
 from tandemq.namesrv.config import NamesrvConfig
 from tandemq.namesrv.kv_config import ORDER_TOPIC_CONFIG, KvConfig
 from tandemq.namesrv.routes import Registering, RouteTable
+from tandemq.remoting.access.needs import (
+    GET,
+    LIST,
+    PUB,
+    SUB,
+    UPDATE,
+    Need,
+    is_admin,
+    may,
+    needs,
+    on_cluster,
+    topic_need,
+)
 from tandemq.remoting.connection import Connection
 from tandemq.remoting.dispatch import Handler
 from tandemq.settings import overridden, settings_of
@@ -26,9 +41,18 @@ STANDARD_JSON_SINCE = 401
 ROUTE_CACHE_MAX = 8192
 """Encoded routes kept; enough for every topic of most clusters in both forms."""
 
+LARGE_BODY_MIN = 16 * 1024
+"""Registrations of more bytes are read beside the loop: compressed, some can hold a hundred thousand topics."""
+
 _FAQ = "See https://rocketmq.apache.org/docs/bestPractice/06FAQ for further details."
 
 Reply = bytes
+
+
+def _routed_topic(command: Command) -> list[Need]:
+    """Returns what a look-up needs: to use the topic in any way. The template of new topics is everybody's."""
+    topic = command.ext.get("topic", "")
+    return [] if topic == AUTO_CREATE_TOPIC else [topic_need(topic, PUB | SUB | GET)]
 
 
 class NamesrvHandlers:
@@ -75,12 +99,25 @@ class NamesrvHandlers:
 
     # Brokers ----------------------------------------------------------------------------------------------------------
 
-    def register_broker(self, connection: Connection, command: Command) -> Reply:
+    @needs(on_cluster(UPDATE), audited=False)
+    def register_broker(self, connection: Connection, command: Command) -> Reply | Awaitable[Reply]:
         ext = command.ext
         crc = number(ext, "bodyCrc32", 0)
         if crc and crc != body_crc(command.body):
             raise ReplyError(ResponseCode.SYSTEM_ERROR, "crc32 not match")
-        body = decode_registration(command.body, compressed=boolean(ext, "compressed"), peer_version=command.version)
+        body, compressed, version = bytes(command.body), boolean(ext, "compressed"), command.version
+        if len(body) <= LARGE_BODY_MIN:
+            told = decode_registration(body, compressed=compressed, peer_version=version)
+            return self._register(connection, command, told)
+
+        async def later() -> Reply:
+            told = await asyncio.to_thread(decode_registration, body, compressed=compressed, peer_version=version)
+            return self._register(connection, command, told)
+
+        return later()
+
+    def _register(self, connection: Connection, command: Command, body: Registration) -> Reply:
+        ext = command.ext
         timeout_ms = number(ext, "heartbeatTimeoutMillis", 0)
         request = Registering(
             cluster=text(ext, "clusterName"),
@@ -114,6 +151,7 @@ class NamesrvHandlers:
         table = fastjson.dumps(bodies.kv_table_json(order)) if order else b""
         return _ok(command, {name: value for name, value in reply.items() if value}, table)
 
+    @needs(on_cluster(UPDATE))
     def unregister_broker(self, _: Connection, command: Command) -> Reply:
         ext = command.ext
         name, address = text(ext, "brokerName"), text(ext, "brokerAddr")
@@ -122,19 +160,22 @@ class NamesrvHandlers:
         self.on_change()
         return _ok(command)
 
+    @needs(on_cluster(UPDATE), audited=False)
     def broker_heartbeat(self, _: Connection, command: Command) -> Reply:
         self.routes.refresh(text(command.ext, "clusterName"), text(command.ext, "brokerAddr"), self._clock.monotonic())
         return _ok(command)
 
+    @needs(on_cluster(GET))
     def query_data_version(self, _: Connection, command: Command) -> Reply:
         cluster, address = text(command.ext, "clusterName"), text(command.ext, "brokerAddr")
-        asked = bodies.data_version_of(bodies.load_object(command.body, "dataVersion"))
+        asked = bodies.data_version_of(bodies.load_request(command.body, "dataVersion"))
         held = self.routes.refresh(cluster, address, self._clock.monotonic())
         body = fastjson.dumps(bodies.data_version_json(held)) if held is not None else b""
         return _ok(command, {"changed": "false" if held == asked else "true"}, body)
 
     # Look-ups ---------------------------------------------------------------------------------------------------------
 
+    @needs(_routed_topic)
     def route(self, _: Connection, command: Command) -> Reply:
         topic = text(command.ext, "topic")
         quoted = command.version >= STANDARD_JSON_SINCE or boolean(command.ext, "acceptStandardJsonOnly")
@@ -159,10 +200,12 @@ class NamesrvHandlers:
         found = bodies.topic_route_json(route)
         return fastjson.dumps(found) if quoted else fastjson.dumps_unquoted(found)
 
+    @needs(on_cluster(GET))
     def cluster_info(self, _: Connection, command: Command) -> Reply:
         found = bodies.cluster_info_json(self.routes.groups(), self.routes.clusters())
         return _ok(command, body=fastjson.dumps_unquoted(found))
 
+    @needs(on_cluster(GET))
     def member_group(self, _: Connection, command: Command) -> Reply:
         cluster, name = text(command.ext, "clusterName"), text(command.ext, "brokerName")
         group = self.routes.members(cluster, name)
@@ -170,58 +213,69 @@ class NamesrvHandlers:
         found = {"brokerMemberGroup": {"brokerAddrs": addresses, "brokerName": name, "cluster": cluster}}
         return _ok(command, body=fastjson.dumps_unquoted(found))
 
+    @needs()
     def all_topics(self, _: Connection, command: Command) -> Reply:
         _check_enabled(self.config.enable_all_topic_list)
-        return _ok(command, body=_topic_list(self.routes.topics()))
+        return _ok(command, body=_topic_list(command, self.routes.topics()))
 
+    @needs()
     def topics_by_cluster(self, _: Connection, command: Command) -> Reply:
         _check_enabled(self.config.enable_topic_list)
-        return _ok(command, body=_topic_list(self.routes.topics(text(command.ext, "cluster"))))
+        return _ok(command, body=_topic_list(command, self.routes.topics(text(command.ext, "cluster"))))
 
+    @needs(on_cluster(GET))
     def system_topics(self, _: Connection, command: Command) -> Reply:
         _check_enabled(self.config.enable_topic_list)
         names, address = self.routes.system_topics()
         return _ok(command, body=fastjson.dumps({"brokerAddr": address or None, "topicList": names}))
 
     def unit_topics(self, *, unit: bool | None, subscription: bool | None) -> Handler:
+        @needs()
         def answer(_: Connection, command: Command) -> Reply:
             _check_enabled(self.config.enable_topic_list)
-            return _ok(command, body=_topic_list(self.routes.unit_topics(unit=unit, subscription=subscription)))
+            found = self.routes.unit_topics(unit=unit, subscription=subscription)
+            return _ok(command, body=_topic_list(command, found))
 
         return answer
 
     # Operators --------------------------------------------------------------------------------------------------------
 
+    @needs(on_cluster(UPDATE))
     def delete_topic(self, connection: Connection, command: Command) -> Reply:
         topic, cluster = text(command.ext, "topic"), text(command.ext, "clusterName", "")
         self.routes.delete_topic(topic, cluster or None)
         log.info("topic deleted topic=%s cluster=%s by=%s", topic[:255], cluster, connection.peer)
         return _ok(command)
 
+    @needs(on_cluster(UPDATE), audited=False)
     def register_topic(self, _: Connection, command: Command) -> Reply:
         topic = text(command.ext, "topic")
-        route = bodies.topic_route_of(bodies.load_object(command.body, "topicRouteData"))
+        route = bodies.topic_route_of(bodies.load_request(command.body, "topicRouteData"))
         self.routes.register_topic(topic, route.queues)
         return _ok(command)
 
+    @needs(on_cluster(UPDATE))
     def wipe_write_perm(self, connection: Connection, command: Command) -> Reply:
         name = text(command.ext, "brokerName")
         count = self.routes.wipe_write_perm(name)
         log.info("write permission wiped broker=%s topics=%d by=%s", name, count, connection.peer)
         return _ok(command, {"wipeTopicCount": str(count)})
 
+    @needs(on_cluster(UPDATE))
     def add_write_perm(self, connection: Connection, command: Command) -> Reply:
         name = text(command.ext, "brokerName")
         count = self.routes.add_write_perm(name)
         log.info("write permission added broker=%s topics=%d by=%s", name, count, connection.peer)
         return _ok(command, {"addTopicCount": str(count)})
 
+    @needs(on_cluster(UPDATE))
     def put_kv(self, _: Connection, command: Command) -> Reply:
         ext = command.ext
         self.kv.put(text(ext, "namespace"), text(ext, "key"), text(ext, "value", ""))
         self._cache.clear()
         return _ok(command)
 
+    @needs(on_cluster(GET))
     def get_kv(self, _: Connection, command: Command) -> Reply:
         namespace, key = text(command.ext, "namespace"), text(command.ext, "key")
         value = self.kv.get(namespace, key)
@@ -229,11 +283,13 @@ class NamesrvHandlers:
             raise ReplyError(ResponseCode.QUERY_NOT_FOUND, f"No config item, Namespace: {namespace} Key: {key}")
         return _ok(command, {"value": value})
 
+    @needs(on_cluster(UPDATE))
     def delete_kv(self, _: Connection, command: Command) -> Reply:
         self.kv.delete(text(command.ext, "namespace"), text(command.ext, "key"))
         self._cache.clear()
         return _ok(command)
 
+    @needs(on_cluster(GET))
     def kv_namespace(self, _: Connection, command: Command) -> Reply:
         namespace = text(command.ext, "namespace")
         table = self.kv.namespace(namespace)
@@ -241,6 +297,7 @@ class NamesrvHandlers:
             raise ReplyError(ResponseCode.QUERY_NOT_FOUND, f"No config item, Namespace: {namespace}")
         return _ok(command, body=fastjson.dumps(bodies.kv_table_json(table)))
 
+    @needs(on_cluster(GET))
     def get_config(self, _: Connection, command: Command) -> Reply:
         found = {
             described.key: _property_text(getattr(self.config, name))
@@ -248,8 +305,9 @@ class NamesrvHandlers:
         }
         return _ok(command, body=properties_text(found))
 
+    @needs(on_cluster(UPDATE), shows_body=True)
     def update_config(self, connection: Connection, command: Command) -> Reply:
-        """All or nothing; only options declared tunable. A path or address can't be set, known to us or not."""
+        """Changes all given options or none, and only those declared tunable: never a path or an address."""
         values = properties_of(command.body)
         tunable = {described.key for _, described in settings_of(NamesrvConfig).values() if described.tunable}
         for key in values:
@@ -272,7 +330,10 @@ def _ok(command: Command, ext: Mapping[str, str] | None = None, body: bytes = b"
     return encode_response(command.opaque, ResponseCode.SUCCESS, None, ext, body)
 
 
-def _topic_list(topics: list[str]) -> bytes:
+def _topic_list(command: Command, topics: list[str]) -> bytes:
+    """Returns the list with the topics that whoever asks may use."""
+    if not is_admin(command):
+        topics = [topic for topic in topics if may(command, topic_need(topic, PUB | SUB | GET | LIST))]
     return fastjson.dumps({"topicList": topics})
 
 

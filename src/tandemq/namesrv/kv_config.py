@@ -47,7 +47,7 @@ class KvConfig:
             self._replace({**self._tables, namespace: rest})
 
     def _replace(self, tables: dict[str, dict[str, str]]) -> None:
-        """On disk first: a failed write leaves the old values in both places."""
+        """Writes to disk first: a failed write leaves the old values in both places."""
         if self._path is not None:
             self._path.parent.mkdir(parents=True, exist_ok=True)
             fresh = self._path.with_name(self._path.name + ".tmp")

@@ -39,7 +39,6 @@ class Live:
     version: DataVersion
     connection: Hashable
     ha_address: str
-    last_update: float
 
 
 @dataclass(slots=True)
@@ -137,7 +136,6 @@ class RouteTable:
             request.version,
             request.connection,
             request.ha_address,
-            now,
         )
         self._note_lowest(request.broker_name, lowest_before, "")
         return self._master_for(request, group)
@@ -158,7 +156,7 @@ class RouteTable:
                 )
 
     def _join(self, request: Registering) -> _Group:
-        """The broker's group, created if needed, in which no other id has the broker's address."""
+        """Returns the broker's group, created if needed, in which no other id has the broker's address."""
         self._clusters.setdefault(request.cluster, set()).add(request.broker_name)
         group = self._groups.get(request.broker_name)
         if group is None:
@@ -263,11 +261,10 @@ class RouteTable:
         self.min_id_changes.append(MinIdChange(broker_name, dict(group.addresses), offline, ha_address))
 
     def refresh(self, cluster: str, address: str, now: float) -> DataVersion | None:
-        """A heartbeat of a known broker; the version of the table it last registered, None for an unknown one."""
+        """Takes a heartbeat; returns the version of the broker's last registration, None for an unknown broker."""
         living = self._live.get((cluster, address))
         if living is None:
             return None
-        living.last_update = now
         living.deadline = now + living.timeout
         return living.version
 
@@ -287,18 +284,18 @@ class RouteTable:
 
     @property
     def next_deadline(self) -> float | None:
-        """When `expire` has something to do at the earliest."""
+        """Returns when `expire` has something to do at the earliest."""
         return min((live.deadline for live in self._live.values()), default=None)
 
     def connections_of(self, addresses: Iterable[str]) -> list[Hashable]:
-        """The connections through which brokers with these addresses registered."""
+        """Returns the connections through which brokers with these addresses registered."""
         wanted = set(addresses)
         return [live.connection for (_, address), live in self._live.items() if address in wanted]
 
     # Look-ups ---------------------------------------------------------------------------------------------------------
 
     def route(self, topic: str, *, support_acting_master: bool = False, order_conf: str = "") -> TopicRoute | None:
-        """Where a topic lives; None when no living group has it."""
+        """Returns where a topic lives; None when no living group has it."""
         held = self._topics.get(topic)
         if not held:
             return None
@@ -317,6 +314,14 @@ class RouteTable:
             cluster=held.cluster, name=name, addresses=dict(held.addresses), acting_master=held.acting_master
         )
 
+    @property
+    def group_count(self) -> int:
+        return len(self._groups)
+
+    @property
+    def topic_count(self) -> int:
+        return len(self._topics)
+
     def groups(self) -> list[BrokerGroup]:
         return [self._group(name) for name in self._groups]
 
@@ -324,19 +329,19 @@ class RouteTable:
         return {cluster: sorted(names) for cluster, names in self._clusters.items()}
 
     def members(self, cluster: str, broker_name: str) -> BrokerGroup | None:
-        """One group, if it belongs to that cluster."""
+        """Returns one group if it belongs to that cluster."""
         held = self._groups.get(broker_name)
         return self._group(broker_name) if held is not None and held.cluster == cluster else None
 
     def topics(self, cluster: str | None = None) -> list[str]:
-        """All topics, or those that some group of a cluster has."""
+        """Returns all topics, or those that some group of a cluster has."""
         if cluster is None:
             return list(self._topics)
         names = self._clusters.get(cluster, set())
         return [topic for topic, held in self._topics.items() if not names.isdisjoint(held)]
 
     def unit_topics(self, *, unit: bool | None, subscription: bool | None) -> list[str]:
-        """Topics by the unit bits of their flag (None = either)."""
+        """Returns the topics with these unit bits in their flag (None = either)."""
 
         def fits(flag: int) -> bool:
             return (unit is None or bool(flag & _UNIT) == unit) and (
@@ -346,13 +351,13 @@ class RouteTable:
         return [topic for topic, held in self._topics.items() if fits(next(iter(held.values())).topic_sys_flag)]
 
     def system_topics(self) -> tuple[list[str], str]:
-        """Names of clusters and groups (brokers have a topic of each), and the address of some broker."""
+        """Returns the names of clusters and groups (brokers have a topic for each) and the address of some broker."""
         names = [name for cluster, members in self._clusters.items() for name in (cluster, *sorted(members))]
         address = next((address for group in self._groups.values() for address in group.addresses.values()), "")
         return names, address
 
     def live(self) -> Mapping[Address, Live]:
-        """For status and tests; not to be changed."""
+        """Returns the table itself, for status and tests; it must not be changed."""
         return self._live
 
     # Changes by operators ---------------------------------------------------------------------------------------------
@@ -390,7 +395,7 @@ class RouteTable:
 
 
 def _with_acting_master(group: BrokerGroup, queues: QueueData) -> BrokerGroup:
-    """A group without master whose lowest slave is shown as id 0, so that ordered and delayed work goes on."""
+    """Returns a group without a master with its lowest slave shown as id 0: ordered and delayed work goes on."""
     if not group.acting_master or MASTER_ID in group.addresses or queues.perm & PERM_WRITE or not group.addresses:
         return group
     addresses = dict(group.addresses)

@@ -13,9 +13,10 @@ from tandemq.namesrv.handlers import NamesrvHandlers
 from tandemq.namesrv.kv_config import KvConfig
 from tandemq.namesrv.metrics import render_metrics
 from tandemq.namesrv.routes import MinIdChange, RouteTable
+from tandemq.remoting.access import audit
+from tandemq.remoting.access.accounts import RELOAD_SECONDS, Accounts, is_controlled
 from tandemq.remoting.config import RemotingConfig
 from tandemq.remoting.connection import Connection
-from tandemq.remoting.dispatch import Authenticate
 from tandemq.remoting.metrics_http import MetricsEndpoint
 from tandemq.remoting.server import RemotingServer
 
@@ -31,15 +32,23 @@ class NameServer:
         remoting: RemotingConfig,
         *,
         clock: Clock | None = None,
-        authenticate: Authenticate | None = None,
     ) -> None:
         self._clock = clock or SystemClock()
+        self.accounts: Accounts | None = None
+        if is_controlled(remoting):
+            self.accounts = Accounts(remoting, wall_ms=self._clock.wall_ms, now=self._clock.monotonic)
+            self.accounts.add_first_users()
+        self._reloading: asyncio.Task[None] | None = None
         self.routes = RouteTable(brokers_max=config.brokers_max, routes_max=config.topic_routes_max)
         path = Path(config.kv_config_path) if config.kv_config_path else None
         self.handlers = NamesrvHandlers(config, self.routes, KvConfig(path, config.kv_entries_max), self._clock)
         self.handlers.on_change = self._changed
         self.remoting = RemotingServer(
-            remoting, self.handlers.handlers(), on_disconnect=self._disconnected, authenticate=authenticate
+            remoting,
+            self.handlers.handlers(),
+            on_disconnect=self._disconnected,
+            admit=self.accounts.control.admit if self.accounts is not None else None,
+            audit=audit.note,
         )
         self.metrics = MetricsEndpoint(lambda: render_metrics(self.routes, self.remoting.status()))
         self._expiry: asyncio.TimerHandle | None = None
@@ -60,13 +69,23 @@ class NameServer:
         port = await self.remoting.start()
         if config.metrics_port:
             await self.metrics.start(config.metrics_address, config.metrics_port)
+        if self.accounts is not None:
+            self._reloading = asyncio.get_running_loop().create_task(self._reload_accounts(self.accounts))
         return port
 
     async def stop(self) -> None:
         if self._expiry is not None:
             self._expiry.cancel()
+        if self._reloading is not None:
+            self._reloading.cancel()
         await self.metrics.stop()
         await self.remoting.stop()
+
+    async def _reload_accounts(self, accounts: Accounts) -> None:
+        while True:
+            await asyncio.sleep(RELOAD_SECONDS)
+            if accounts.reload():
+                self.remoting.close_accounts(accounts.is_known)
 
     def _disconnected(self, connection: Connection) -> None:
         for _, address in self.routes.disconnected(connection):
@@ -74,7 +93,7 @@ class NameServer:
         self._changed()
 
     def _changed(self) -> None:
-        """After anything that touches liveness: one timer stands for the earliest deadline, none when idle."""
+        """Sets the only timer to the earliest deadline; called after anything that touches liveness."""
         if self.routes.min_id_changes:
             changes, self.routes.min_id_changes = self.routes.min_id_changes, []
             if self.handlers.config.notify_min_broker_id_changed:

@@ -5,12 +5,14 @@ import logging
 from collections.abc import Callable, Mapping
 from types import TracebackType
 
-from tandemq.codec.acl import sign
+from tandemq.codec.acl import ClassicSigner, Credentials, session_signer
+from tandemq.codec.codes import OperatorCode, ResponseCode
 from tandemq.codec.command import Command
-from tandemq.errors import ConnectFailed, ConnectionLost, RequestTimeout
+from tandemq.errors import CodecError, ConnectFailed, ConnectionLost, RemotingError, RequestTimeout
+from tandemq.remoting.access.accounts import own_credentials
 from tandemq.remoting.config import RemotingConfig
 from tandemq.remoting.connection import Connection, split_address
-from tandemq.remoting.dispatch import Dispatcher, Handler
+from tandemq.remoting.dispatch import Handler, RequestDispatcher
 from tandemq.remoting.tls import client_context
 
 log = logging.getLogger("tandemq.remoting")
@@ -25,11 +27,14 @@ class RemotingClient:
         handlers: Mapping[int, Handler] | None = None,
         *,
         on_lost: Callable[[str], None] | None = None,
+        credentials: Credentials | None = None,
     ) -> None:
         self.config = config
+        self._credentials = credentials or own_credentials(config)
+        """The account that signs every request, if there is one."""
         self._on_lost = on_lost
         """Told the address of a connection that closed, whoever closed it."""
-        self._dispatcher = Dispatcher(handlers or {})
+        self._dispatcher = RequestDispatcher(handlers or {})
         self._tls = client_context(config)
         self._connections: dict[str, Connection] = {}
         self._connecting: dict[str, asyncio.Future[Connection]] = {}
@@ -45,25 +50,24 @@ class RemotingClient:
 
     @property
     def handlers(self) -> dict[int, Handler]:
-        """Code -> handler of requests pushed by servers; may be changed at any time."""
+        """Returns code -> handler of requests that servers push; it may be changed at any time."""
         return self._dispatcher.handlers
 
     async def invoke(self, address: str, command: Command, timeout: float) -> Command:
-        """The answer, whatever its code, within `timeout` seconds, connecting included.
+        """Returns the answer, whatever its code. Takes at most `timeout` seconds, connecting included.
 
-        ConnectFailed, ConnectionLost or RequestTimeout otherwise.
+        Raises ConnectFailed, ConnectionLost or RequestTimeout otherwise.
         """
         loop = asyncio.get_running_loop()
         deadline = loop.time() + timeout
         connection = self._connections.get(address)
         if connection is None or not connection.is_open:
             connection = await self._connect(address, timeout)
-        self._sign(command)
         started = loop.time()
         try:
             return await connection.start_invoke(command, deadline - started)
         except RequestTimeout:
-            if connection.last_received < started:  # not one byte since: the peer may be gone without a word
+            if connection.last_received < started:  # not one byte since: the peer may be gone unnoticed
                 connection.abort(f"silent for {timeout:g} s")
             raise RequestTimeout(f"{address}: no answer to request code {command.code} within {timeout:g} s") from None
 
@@ -78,23 +82,12 @@ class RemotingClient:
                     await connection.wait_writable()
             except TimeoutError:
                 raise RequestTimeout(f"{address}: does not read what we send, waited {timeout:g} s") from None
-        self._sign(command)
         connection.send_oneway(command)
 
-    def _sign(self, command: Command) -> None:
-        if self.config.access_key:
-            command.ext = sign(command.ext, command.body, self.config.access_key, self.config.secret_key)
-
     async def connection(self, address: str, timeout: float = 3.0) -> Connection:
-        """The open connection to an address, made if there is none."""
+        """Returns the open connection to an address; makes one if there is none."""
         found = self._connections.get(address)
         return found if found is not None and found.is_open else await self._connect(address, timeout)
-
-    def disconnect(self, address: str) -> None:
-        """Closes the connection to one address, if any; the next request opens another."""
-        connection = self._connections.pop(address, None)
-        if connection is not None:
-            connection.close()
 
     async def close(self) -> None:
         """Closes every connection; requests that wait get ConnectionLost."""
@@ -111,7 +104,7 @@ class RemotingClient:
                 connection.abort("the client was closed")
 
     async def _connect(self, address: str, timeout: float) -> Connection:
-        """One connection attempt per address at a time; everybody who needs it waits for the same one."""
+        """Makes one connection attempt per address at a time; all callers that need it wait for the same one."""
         if self._closed:
             raise ConnectionLost(f"{address}: the client was closed")
         connecting = self._connecting.get(address)
@@ -150,9 +143,31 @@ class RemotingClient:
         except TimeoutError:
             raise ConnectFailed(f"{address}: no connection within {seconds:g} s (connectTimeoutMillis)") from None
         except OSError as error:
-            raise ConnectFailed(f"{address}: {error.strerror or error}") from None
+            # A server that speaks no TLS closes a handshake without a word, and the error has none either.
+            silent = (
+                "closed the TLS handshake: does it speak TLS?" if self._tls is not None else "closed the connection"
+            )
+            raise ConnectFailed(f"{address}: {error.strerror or str(error) or silent}") from None
+        if self._credentials is not None:
+            await self._prepare_to_sign(address, connection, self._credentials)
         self._connections[address] = connection
         return connection
+
+    async def _prepare_to_sign(self, address: str, connection: Connection, credentials: Credentials) -> None:
+        """Asks for a challenge. A server that does not know the request is not ours and gets RocketMQ's signatures."""
+        loop = asyncio.get_running_loop()
+        try:
+            answer = await connection.invoke(Command(OperatorCode.CHALLENGE), self.config.connect_timeout_ms / 1000)
+            if answer.code != ResponseCode.SUCCESS:
+                connection.signer = ClassicSigner(credentials)
+            else:
+                connection.signer = session_signer(credentials, answer, lambda: int(loop.time() * 1000))
+        except (RemotingError, CodecError) as error:
+            connection.abort("no challenge to sign with")
+            raise ConnectFailed(f"{address}: {error}") from None
+        except BaseException:
+            connection.abort("the client was closed")
+            raise
 
     def _lost(self, address: str, connection: Connection) -> None:
         if self._connections.get(address) is connection:

@@ -44,6 +44,13 @@ class RemotingConfig:
     connections_max: int = setting(
         "serverConnectionsMax", 16384, "Connections accepted at a time; more are closed at once.", minimum=1
     )
+    connections_per_address_max: int = setting(
+        "connectionsPerAddressMax",
+        8192,
+        "Connections from one address at a time; the first request on a further one is answered SYSTEM_BUSY.",
+        minimum=1,
+        maximum=1_000_000,
+    )
     requests_in_progress_max: int = setting(
         "serverAsyncSemaphoreValue",
         4096,
@@ -149,6 +156,58 @@ class RemotingConfig:
         "Accounts and permissions: a plain_acl.yml as RocketMQ 4.x writes it; needed when aclEnable is true.",
     )
 
+    acl_classic_signatures: bool = setting(
+        "aclClassicSignatures",
+        True,
+        "Accept RocketMQ's own signatures (HMAC-SHA1), which whoever sees a request can repeat. Set it to false where "
+        "every client is TandemQ's. Requests of TandemQ's own always need the stronger kind.",
+    )
+    authentication_enabled: bool = setting(
+        "authenticationEnabled",
+        False,
+        "RocketMQ 5's access control: refuse requests without a valid signature of a user. Users are made at run time "
+        "(mqadmin createUser).",
+    )
+    authorization_enabled: bool = setting(
+        "authorizationEnabled",
+        False,
+        "Normal users may do what their policies allow (mqadmin createAcl); false lets every user do everything.",
+    )
+    init_authentication_user: str = setting(
+        "initAuthenticationUser",
+        "",
+        'Super user to begin with: {"username":"…","password":"…"}. Made at the start unless it exists.',
+    )
+    inner_client_credentials: str = setting(
+        "innerClientAuthenticationCredentials",
+        "",
+        'RocketMQ 5\'s form of accessKey and secretKey: {"accessKey":"…","secretKey":"…"}. Made a super user at the '
+        "start unless it exists.",
+    )
+    requests_per_account_max: int = setting(
+        "requestsPerAccountMax",
+        0,
+        "Requests that one account, unless it is an admin, may make per second; more are answered SYSTEM_BUSY. "
+        "0 = any.",
+        minimum=0,
+        maximum=10_000_000,
+    )
+    bytes_per_account_max: int = setting(
+        "bytesPerAccountMax",
+        0,
+        "Bytes of requests that one account, unless it is an admin, may send per second; more is answered SYSTEM_BUSY. "
+        "0 = any.",
+        unit="bytes",
+        minimum=0,
+        maximum=1 << 40,
+    )
+    audit_log_path: str = setting(
+        "auditLogPath",
+        "",
+        "File for the audit log: who did what, from where, with which outcome. "
+        "Empty writes it among the other log lines.",
+    )
+
     access_key: str = setting(
         "accessKey", "", "Account with which a server signs its own requests (to name servers, to its master)."
     )
@@ -171,6 +230,8 @@ class RemotingConfig:
             )
         if self.acl_enable and not self.acl_file:
             raise ConfigError("aclEnable=true: needs aclFile, the path of a plain_acl.yml")
+        if self.authorization_enabled and not self.authentication_enabled:
+            raise ConfigError("authorizationEnabled=true: needs authenticationEnabled=true, or names prove nothing")
         if bool(self.access_key) != bool(self.secret_key):
             raise ConfigError("accessKey and secretKey: give both or none")
         if self.tls_need_client_auth and not self.tls_trust_path:

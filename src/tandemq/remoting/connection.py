@@ -13,6 +13,7 @@ from collections import deque
 from collections.abc import Callable
 from typing import Any, Protocol, cast
 
+from tandemq.codec.acl import SessionCheck
 from tandemq.codec.command import ONEWAY_FLAG, RESPONSE_FLAG, Command, encode_request
 from tandemq.codec.frame import Frame, FrameReader
 from tandemq.errors import CodecError, ConnectionLost, RemotingError, RequestTimeout
@@ -30,6 +31,11 @@ _SMALL = 64 * 1024
 
 _NO_CODES: frozenset[int] = frozenset()
 
+AWAY_S = 0.25
+"""Deadlines that are looked at this much too late were missed by us: the loop was busy or the process stopped."""
+GRACE_S = 5.0
+"""How much longer answers are waited for then, at most; otherwise as long as we were away."""
+
 
 class AnswerWaiter(Protocol):
     """Who waits for an answer: a future, or anything that is told the same way. Called once, on the loop."""
@@ -39,6 +45,12 @@ class AnswerWaiter(Protocol):
     def set_result(self, result: Command, /) -> None: ...
 
     def set_exception(self, exception: Exception, /) -> None: ...
+
+
+class Signer(Protocol):
+    """Adds to a request what proves who makes it (`codec.acl`)."""
+
+    def sign(self, command: Command, /) -> None: ...
 
 
 class Budget:
@@ -67,6 +79,7 @@ class Connection(asyncio.Protocol):
         "_batching",
         "_budget",
         "_dispatch",
+        "_expires_at",
         "_expiry",
         "_held",
         "_inflight",
@@ -81,7 +94,9 @@ class Connection(asyncio.Protocol):
         "_reader",
         "_serves",
         "_transport",
+        "_was_away",
         "_writable_waiters",
+        "account",
         "bytes_in",
         "bytes_out",
         "close_reason",
@@ -94,6 +109,8 @@ class Connection(asyncio.Protocol):
         "local_port",
         "peer",
         "peer_host_bytes",
+        "session_check",
+        "signer",
         "stalled_since",
         "state",
         "tasks",
@@ -129,7 +146,11 @@ class Connection(asyncio.Protocol):
         self._reader = FrameReader(config.frame_size_max, config.header_size_max)
         self._transport: asyncio.Transport | None = None
         self._inflight: Inflight[AnswerWaiter] = Inflight(config.inflight_max)
-        self._expiry: asyncio.TimerHandle | None = None
+        self._expiry: asyncio.Handle | None = None
+        self._expires_at = 0.0
+        """When `_expiry` is due. The handle does not always know: uvloop gives one without a time for what is past."""
+        self._was_away = False
+        """Whether the answers that are due already are waited for once more."""
         self._out: list[Buffer] = []
         self._out_size = 0
         self._out_has_views = False
@@ -153,6 +174,12 @@ class Connection(asyncio.Protocol):
         self.bytes_out = 0
         self.state: dict[str, Any] = {}
         """Free for the owner of the server: who this peer is, what it waits for."""
+        self.account = ""
+        """The access key of the last request that access control let pass; empty without access control."""
+        self.session_check: SessionCheck | None = None
+        """A server's side: checks requests that are signed for this connection, once the peer asked for a challenge."""
+        self.signer: Signer | None = None
+        """A client's side: signs the requests that leave by this connection."""
         self.tasks: set[asyncio.Task[None]] = set()
         """Requests of this connection whose handler is still running."""
 
@@ -273,14 +300,14 @@ class Connection(asyncio.Protocol):
     # Writing ----------------------------------------------------------------------------------------------------------
 
     def send(self, data: bytes) -> None:
-        """Queues an encoded frame; dropped when the connection is gone."""
+        """Queues an encoded frame, or drops it when the connection is gone."""
         if not self._out and not self._batching:
             self._loop.call_soon(self._flush)
         self._out.append(data)
         self._out_size += len(data)
 
     def send_now(self, data: bytes) -> None:
-        """As `send`, for an answer that no other will follow in this turn: it does not wait for the turn's end."""
+        """Like `send`, for an answer that no other will follow in this turn: it does not wait for the turn's end."""
         self._out.append(data)
         self._out_size += len(data)
         if not self._batching:
@@ -327,8 +354,13 @@ class Connection(asyncio.Protocol):
         await waiter
 
     @property
+    def host(self) -> str:
+        """Returns the address of the other side without its port."""
+        return self.peer.rpartition(":")[0].strip("[]")
+
+    @property
     def unsent_size(self) -> int:
-        """Bytes handed to the connection that the kernel has not taken yet."""
+        """Returns the number of bytes handed to the connection that the kernel has not taken yet."""
         return self._out_size + (self._transport.get_write_buffer_size() if self._transport is not None else 0)
 
     def close(self, reason: str = "closed by us") -> None:
@@ -356,7 +388,7 @@ class Connection(asyncio.Protocol):
         return await self.start_invoke(command, timeout)
 
     def start_invoke(self, command: Command, timeout: float) -> "asyncio.Future[Command]":
-        """Like `invoke`, without a coroutine: the future gets the answer, RequestTimeout or ConnectionLost."""
+        """Does what `invoke` does without a coroutine: the future gets the answer, RequestTimeout or ConnectionLost."""
         if not self.is_open:
             raise ConnectionLost(f"{self.peer}: {self.close_reason or 'not connected'}")
         waiter: asyncio.Future[Command] = self._loop.create_future()
@@ -365,8 +397,10 @@ class Connection(asyncio.Protocol):
         command.opaque = self._inflight.add(waiter, deadline)
         command.flag &= ~(RESPONSE_FLAG | ONEWAY_FLAG)
         self.last_activity = now
+        if self.signer is not None:
+            self.signer.sign(command)
         self.send(encode_request(command))
-        if self._expiry is None or self._expiry.when() > deadline:
+        if self._expiry is None or self._expires_at > deadline:
             self._arm_expiry(deadline)
         return waiter
 
@@ -378,7 +412,7 @@ class Connection(asyncio.Protocol):
         deadline = now + timeout
         self.last_activity = now
         self.send(encode(self._inflight.add(waiter, deadline)))
-        if self._expiry is None or self._expiry.when() > deadline:
+        if self._expiry is None or self._expires_at > deadline:
             self._arm_expiry(deadline)
 
     def send_oneway(self, command: Command) -> None:
@@ -387,10 +421,12 @@ class Connection(asyncio.Protocol):
             raise ConnectionLost(f"{self.peer}: {self.close_reason or 'not connected'}")
         command.flag = command.flag & ~RESPONSE_FLAG | ONEWAY_FLAG
         self.last_activity = self._now()
+        if self.signer is not None:
+            self.signer.sign(command)
         self.send(encode_request(command))
 
     def answered(self, command: Command) -> None:
-        """A response came: wakes who waits for it; a late or unknown one is dropped."""
+        """Wakes whoever waits for this response; drops a late or unknown one."""
         waiter = self._inflight.take(command.opaque)
         if waiter is not None and not waiter.done():
             command.body = bytes(command.body)  # the waiter runs later and must not pin the receive buffer
@@ -398,17 +434,25 @@ class Connection(asyncio.Protocol):
 
     @property
     def inflight(self) -> int:
-        """Requests of ours without an answer yet."""
+        """Returns the number of our requests that have no answer yet."""
         return len(self._inflight)
 
     def _arm_expiry(self, deadline: float) -> None:
         if self._expiry is not None:
             self._expiry.cancel()
         self._expiry = self._loop.call_at(deadline, self._expire)
+        self._expires_at = deadline
 
     def _expire(self) -> None:
+        now, due = self._now(), self._expires_at
         self._expiry = None
-        for waiter in self._inflight.expire(self._now()):
+        if now - due > AWAY_S and not self._was_away:
+            # We were away, not the peer: the answer may lie in the socket, or the request has left only now.
+            self._was_away = True
+            self._arm_expiry(now + min(now - due, GRACE_S))
+            return
+        self._was_away = False
+        for waiter in self._inflight.expire(now):
             if not waiter.done():
                 waiter.set_exception(RequestTimeout(f"{self.peer}: no answer before the deadline"))
         deadline = self._inflight.next_deadline
@@ -417,7 +461,7 @@ class Connection(asyncio.Protocol):
 
 
 def _host_of(name: Any) -> tuple[str, bytes]:
-    """("ip:port", host bytes) of a socket name."""
+    """Returns ("ip:port", host bytes) of a socket name."""
     if not isinstance(name, tuple) or len(name) < 2:
         return "?", b"\0" * 8
     host, port = str(name[0]), int(name[1])
@@ -428,7 +472,7 @@ def _host_of(name: Any) -> tuple[str, bytes]:
 
 
 def split_address(address: str) -> tuple[str, int]:
-    """(host, port) of "host:port" or "[v6]:port"; RemotingError when it is neither."""
+    """Returns (host, port) of "host:port" or "[v6]:port"; raises RemotingError when it is neither."""
     host, separator, port = address.strip().rpartition(":")
     if not separator or not port.isdecimal() or not 0 < int(port) < 65536 or not host:
         raise RemotingError(f"address {address!r}: host:port expected, e.g. 127.0.0.1:9876")

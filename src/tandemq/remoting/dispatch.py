@@ -1,13 +1,13 @@
 """From a frame to the handler of its code, and from what the handler does to an answer.
 
-Three kinds of handler, by how much is decoded for them:
+There are two kinds of handler:
 
-* `Handler(connection, command)`: everything else; may be `async def`;
-* `SendHandler(connection, opaque, flag, header, body)`: sends, whose ext fields are decoded straight into a struct;
-* `RawHandler(connection, opaque, flag, header_bytes, body)`: decodes the JSON header itself.
+* `SendHandler(connection, opaque, flag, header, body)` takes sends, whose ext fields are decoded into a struct;
+* `Handler(connection, command)` takes every other request and may be `async def`.
 
-A handler returns the encoded reply, a Command, or None for "answered later with connection.send, or never". One-way
-requests are never answered, not even with an error. No handler: code 3, never a dropped connection.
+A handler returns the encoded reply, a Command, or None if it answers later with `connection.send` or never. One-way
+requests are never answered, not even with an error. A code without a handler is answered with code 3
+(REQUEST_CODE_NOT_SUPPORTED); the connection stays open.
 """
 
 import asyncio
@@ -15,44 +15,49 @@ import logging
 from collections.abc import Awaitable, Callable, Mapping
 from typing import Any
 
-from tandemq.codec import header_json
 from tandemq.codec.codes import ResponseCode, code_name
 from tandemq.codec.command import (
     ONEWAY_FLAG,
     RESPONSE_FLAG,
-    Body,
     Command,
     decode_command,
     encode_request,
     encode_response,
 )
-from tandemq.codec.frame import JSON, Frame
+from tandemq.codec.frame import Frame, FrameReader
 from tandemq.codec.send_header import SEND_DECODE_ERRORS, SendHeader, send_decoder, send_header_of
 from tandemq.errors import CodecError, ReplyError, TandemError
+from tandemq.remoting.access.needs import Rule, rule_of
 from tandemq.remoting.connection import Connection
+from tandemq.remoting.turns import LoopTurns
 
 log = logging.getLogger("tandemq.remoting")
 
 Reply = Command | bytes | None
 Handler = Callable[[Connection, Command], Reply | Awaitable[Reply]]
 SendHandler = Callable[[Connection, int, int, SendHeader, memoryview], Reply]
-RawHandler = Callable[[Connection, int, int, bytes, memoryview], Reply]
 OnError = Callable[[Exception], tuple[int, str]]
-Authenticate = Callable[[Connection, Command], None]
-"""Raises ReplyError when the request's signature or its account's permissions don't allow it."""
+Admit = Callable[[Connection, Command, Rule | None, int], None]
+"""Raises ReplyError when the request's signature or its account's permissions don't allow it. It is given what the
+handler declares (None if it declares nothing) and the size of the request in bytes."""
+Audit = Callable[[Connection, Command, Rule, int, str], None]
+"""Notes an act of an administrator with the code and the remark of its answer."""
+
+_NO_HANDLER = Rule((), is_audited=False)
+"""Of a code that nobody answers: whoever has an account is told so."""
 
 _PREFIX_SIZE = 12
 """Enough of a JSON header to know that it begins with the code of a send."""
 
 
 def default_on_error(error: Exception) -> tuple[int, str]:
-    """(code, remark) where the owner brings no mapping of its own: the reply's code, or SYSTEM_ERROR with the text."""
+    """Returns (code, remark) for servers without a mapping of their own: a reply's code, or SYSTEM_ERROR."""
     if isinstance(error, ReplyError):
         return error.code, error.remark
     return ResponseCode.SYSTEM_ERROR, f"{type(error).__name__}: {error}"
 
 
-class Dispatcher:
+class RequestDispatcher:
     """The table code -> handler of one server or client. Called with every frame of its connections."""
 
     def __init__(
@@ -60,24 +65,26 @@ class Dispatcher:
         handlers: Mapping[int, Handler],
         *,
         default: Handler | None = None,
-        raw_handlers: Mapping[int, RawHandler] | None = None,
         send_handlers: Mapping[int, SendHandler] | None = None,
         on_error: OnError = default_on_error,
-        authenticate: Authenticate | None = None,
+        admit: Admit | None = None,
+        audit: Audit | None = None,
         before: Callable[[], None] | None = None,
+        turns: LoopTurns | None = None,
     ) -> None:
+        self._turns = turns
         self._before = before
         """Called before every request but the sends that `send_handlers` take: whatever those put off is done."""
         self.handlers = {int(code): handler for code, handler in handlers.items()}
         self._default = default
-        self._raw = {int(code): handler for code, handler in (raw_handlers or {}).items()}
         self._send = {int(code): handler for code, handler in (send_handlers or {}).items()}
         self._on_error = on_error
-        self._authenticate = authenticate
+        self._admit = admit
+        self._audit = audit
         # A JSON header that starts with its code (Java, C++, ours) finds its handler without being decoded first.
         # With access control every request is decoded, because the signature covers all ext fields.
         self._send_by_prefix: dict[bytes, tuple[int, Callable[[bytes], Any], SendHandler]] = {}
-        if authenticate is None:
+        if admit is None:
             self._send_by_prefix = {
                 (b'{"code":%d,"extFields":' % code)[:_PREFIX_SIZE]: (code, send_decoder(code), handler)
                 for code, handler in self._send.items()
@@ -88,16 +95,16 @@ class Dispatcher:
         """Requests answered because of an exception."""
 
     def __call__(self, connection: Connection, frame: Frame) -> None:
-        encoding, header, body = frame
+        _, header, body = frame
         found = self._send_by_prefix.get(header[:_PREFIX_SIZE])
         if found is None or found[0] in connection.excluded_codes:
-            self._dispatch(connection, decode_command(frame), header if encoding == JSON else None)
+            self._dispatch(connection, decode_command(frame), len(header) + len(body))
             return
         code, decode, handler = found
         try:
             request = decode(header)
         except SEND_DECODE_ERRORS:  # numbers as text, null, a binary header by bad luck, ...: legal, only slower
-            self._dispatch(connection, decode_command(frame), header if encoding == JSON else None)
+            self._dispatch(connection, decode_command(frame), len(header) + len(body))
             return
         self.requests += 1
         opaque, flag, send = request.opaque, request.flag, request.extFields
@@ -110,7 +117,7 @@ class Dispatcher:
         if reply is not None and not flag & ONEWAY_FLAG:
             connection.send(reply if isinstance(reply, bytes) else _encode_reply(reply, opaque))
 
-    def _dispatch(self, connection: Connection, command: Command, json_header: bytes | None) -> None:
+    def _dispatch(self, connection: Connection, command: Command, size: int) -> None:
         if command.flag & RESPONSE_FLAG:
             connection.answered(command)
             return
@@ -118,63 +125,73 @@ class Dispatcher:
             self._before()
         self.requests += 1
         code = command.code
+        handler: Any = None
+        if code not in connection.excluded_codes:
+            handler = self._send.get(code) or self.handlers.get(code, self._default)
+        rule = rule_of(handler) if handler is not None else _NO_HANDLER
+        turns = self._turns
+        began = turns.clock() if turns is not None else 0.0
         try:
-            if self._authenticate is not None:
-                self._authenticate(connection, command)
-            reply = self._call(connection, command, json_header)
+            if self._admit is not None:
+                self._admit(connection, command, rule, size)
+            reply = self._call(handler, connection, command)
         except Exception as error:
-            self._fail(connection, command.opaque, command.flag, code, error)
+            self._fail_command(connection, command, rule, error)
             return
+        finally:
+            if turns is not None:
+                turns.ran(code, turns.clock() - began)
         if reply is None:
             return
         if isinstance(reply, (bytes, Command)):
-            if not command.flag & ONEWAY_FLAG:
-                connection.send(reply if isinstance(reply, bytes) else _encode_reply(reply, command.opaque))
+            self._answer(connection, command, rule, reply)
         else:
-            self._start(connection, command, reply)
+            self._start(connection, command, rule, reply)
 
-    def _call(self, connection: Connection, command: Command, json_header: bytes | None) -> Any:
+    def _call(self, handler: Any, connection: Connection, command: Command) -> Any:
         code = command.code
-        if code not in connection.excluded_codes:
-            if code in self._send:
-                send = send_header_of(command.ext, code, command.version)
-                return self._send[code](connection, command.opaque, command.flag, send, memoryview(command.body))
-            if code in self._raw:
-                if json_header is None:  # a binary header: raw handlers know one encoding
-                    json_header = header_json.encode(
-                        code, command.language, command.version, command.opaque, command.flag, None, command.ext
-                    )
-                body = memoryview(command.body)
-                return self._raw[code](connection, command.opaque, command.flag, json_header, body)
-            handler = self.handlers.get(code, self._default)
-            if handler is not None:
-                return handler(connection, command)
-        raise ReplyError(ResponseCode.REQUEST_CODE_NOT_SUPPORTED, f" request type {code} not supported")
+        if handler is None:
+            raise ReplyError(ResponseCode.REQUEST_CODE_NOT_SUPPORTED, f" request type {code} not supported")
+        if code in self._send:
+            send = send_header_of(command.ext, code, command.version)
+            return handler(connection, command.opaque, command.flag, send, memoryview(command.body))
+        return handler(connection, command)
 
-    def _start(self, connection: Connection, command: Command, reply: Awaitable[Reply]) -> None:
+    def _answer(self, connection: Connection, command: Command, rule: Rule | None, reply: Command | bytes) -> None:
+        encoded = reply if isinstance(reply, bytes) else _encode_reply(reply, command.opaque)
+        if self._audit is not None and rule is not None and rule.is_audited:
+            code, remark = _outcome(encoded)
+            self._audit(connection, command, rule, code, remark)
+        if not command.flag & ONEWAY_FLAG:
+            connection.send(encoded)
+
+    def _start(self, connection: Connection, command: Command, rule: Rule | None, reply: Awaitable[Reply]) -> None:
         """Runs an asynchronous handler to its end, unless the connection has too many of them."""
         if len(connection.tasks) >= connection.config.requests_in_progress_max:
             if asyncio.iscoroutine(reply):
                 reply.close()
             remark = "[OVERLOAD]system busy, start flow control for a while"
-            self._fail(
-                connection, command.opaque, command.flag, command.code, ReplyError(ResponseCode.SYSTEM_BUSY, remark)
-            )
+            self._fail_command(connection, command, rule, ReplyError(ResponseCode.SYSTEM_BUSY, remark))
             return
-        opaque, flag, code = command.opaque, command.flag, command.code
 
         async def finish() -> None:
             try:
                 result = await reply
             except Exception as error:
-                self._fail(connection, opaque, flag, code, error)
+                self._fail_command(connection, command, rule, error)
                 return
-            if result is not None and not flag & ONEWAY_FLAG:
-                connection.send(result if isinstance(result, bytes) else _encode_reply(result, opaque))
+            if result is not None:
+                self._answer(connection, command, rule, result)
 
         task = asyncio.get_running_loop().create_task(finish())
         connection.tasks.add(task)
         task.add_done_callback(connection.tasks.discard)
+
+    def _fail_command(self, connection: Connection, command: Command, rule: Rule | None, error: Exception) -> None:
+        if self._audit is not None and rule is not None and rule.is_audited:
+            code, remark = self._on_error(error)
+            self._audit(connection, command, rule, code, remark)
+        self._fail(connection, command.opaque, command.flag, command.code, error)
 
     def _fail(self, connection: Connection, opaque: int, flag: int, code: int, error: Exception) -> None:
         self.failures += 1
@@ -187,14 +204,16 @@ class Dispatcher:
             connection.send(encode_response(opaque, reply_code, remark))
 
 
+def _outcome(encoded: bytes) -> tuple[int, str]:
+    """Returns code and remark of an encoded answer, for the audit log."""
+    frames = FrameReader(len(encoded) + 1, len(encoded)).feed(encoded)
+    answer = decode_command(frames[0])
+    return answer.code, answer.remark or ""
+
+
 def _encode_reply(reply: Command, opaque: int) -> bytes:
     reply.opaque = opaque
     reply.flag |= RESPONSE_FLAG
     if not reply.ext:
         return encode_response(opaque, reply.code, reply.remark, None, reply.body)
     return encode_request(reply)
-
-
-def reply_body(command: Command, body: Body, ext: dict[str, str] | None = None) -> bytes:
-    """SUCCESS with a body."""
-    return encode_response(command.opaque, ResponseCode.SUCCESS, None, ext, body)

@@ -29,7 +29,7 @@ class Inflight(Generic[Waiter]):
         return len(self._waiters)
 
     def add(self, waiter: Waiter, deadline: float) -> int:
-        """The opaque to send the request with. RemotingError when too many wait already."""
+        """Returns the opaque to send the request with. Raises RemotingError when too many wait already."""
         if len(self._waiters) >= self.size_max:
             raise RemotingError(f"{self.size_max} requests wait for an answer on this connection: slow down")
         opaque = self._next_opaque
@@ -43,12 +43,12 @@ class Inflight(Generic[Waiter]):
         return opaque
 
     def take(self, opaque: int) -> Waiter | None:
-        """Who waits for this answer; None for an unknown, late or repeated one."""
+        """Returns the waiter of this answer; None for an unknown, late or repeated one."""
         found = self._waiters.pop(opaque, None)
         return None if found is None else found[1]
 
     def expire(self, now: float) -> list[Waiter]:
-        """Those whose deadline has come, in order of their deadlines; they wait no longer."""
+        """Removes and returns those whose deadline has come, in order of their deadlines."""
         expired = []
         while self._deadlines and self._deadlines[0][0] <= now:
             deadline, opaque = heapq.heappop(self._deadlines)
@@ -60,7 +60,7 @@ class Inflight(Generic[Waiter]):
 
     @property
     def next_deadline(self) -> float | None:
-        """When `expire` has something to do at the earliest; None when nobody waits."""
+        """Returns when `expire` has something to do at the earliest; None when nobody waits."""
         if not self._waiters:
             return None
         while True:
@@ -71,7 +71,7 @@ class Inflight(Generic[Waiter]):
             heapq.heappop(self._deadlines)
 
     def take_all(self) -> list[Waiter]:
-        """Everybody, because the connection is gone."""
+        """Removes and returns all waiters, because the connection is gone."""
         waiters = [waiter for _, waiter in self._waiters.values()]
         self._waiters.clear()
         self._deadlines.clear()

@@ -1,14 +1,17 @@
 """A tiny HTTP endpoint for scrapers: GET /metrics, GET /health, nothing else.
 
-Not a web server: one request per connection, a bounded head, a deadline. Whatever is rendered comes from the owner.
+It is no web server: one request per connection, a bounded head, a deadline. What is rendered comes from the owner, in
+pieces; between two slices of SLICE_SECONDS the loop serves its clients.
 """
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable, Iterable
 from types import TracebackType
 
+from tandemq.clock import Clock, SystemClock
 from tandemq.errors import ConfigError
 
+SLICE_SECONDS = 0.001
 _HEAD_SIZE_MAX = 8192
 _SECONDS_MAX = 5.0
 _CONNECTIONS_MAX = 32
@@ -16,10 +19,13 @@ _TYPE = "text/plain; version=0.0.4; charset=utf-8"
 
 
 class MetricsEndpoint:
-    """Serves what `render()` returns (Prometheus text)."""
+    """Serves the pieces of text that `render()` gives, at once or when it is awaited."""
 
-    def __init__(self, render: Callable[[], bytes]) -> None:
+    def __init__(
+        self, render: Callable[[], Iterable[str] | Awaitable[Iterable[str]]], clock: Clock | None = None
+    ) -> None:
         self._render = render
+        self._clock = clock or SystemClock()
         self._server: asyncio.Server | None = None
         self._open = 0
         self.port = 0
@@ -33,7 +39,7 @@ class MetricsEndpoint:
         await self.stop()
 
     async def start(self, host: str, port: int) -> int:
-        """Listens; port 0 takes a free one."""
+        """Listens and returns the port; port 0 takes a free one."""
         try:
             self._server = await asyncio.start_server(self._serve, host, port, limit=_HEAD_SIZE_MAX)
         except OSError as error:
@@ -52,7 +58,7 @@ class MetricsEndpoint:
             if self._open <= _CONNECTIONS_MAX:
                 async with asyncio.timeout(_SECONDS_MAX):
                     head = await reader.readuntil(b"\r\n\r\n")
-                    writer.write(self._answer(head))
+                    writer.write(await self._answer(head))
                     await writer.drain()
         except (OSError, TimeoutError, asyncio.IncompleteReadError, asyncio.LimitOverrunError):
             pass  # a scraper that went away or never was one
@@ -60,7 +66,7 @@ class MetricsEndpoint:
             self._open -= 1
             writer.close()
 
-    def _answer(self, head: bytes) -> bytes:
+    async def _answer(self, head: bytes) -> bytes:
         method, _, rest = head.partition(b" ")
         path = rest.partition(b" ")[0].partition(b"?")[0]
         if method not in (b"GET", b"HEAD"):
@@ -69,8 +75,21 @@ class MetricsEndpoint:
             return _response("200 OK", b"ok\n")
         if path != b"/metrics":
             return _response("404 Not Found", b"try /metrics\n")
-        body = self._render()
-        return _response("200 OK", body if method == b"GET" else b"")
+        body = await self._text() if method == b"GET" else b""
+        return _response("200 OK", body)
+
+    async def _text(self) -> bytes:
+        """Returns the rendered text, made in slices."""
+        now = self._clock.monotonic
+        pieces = []
+        end = now() + SLICE_SECONDS
+        given = self._render()
+        for piece in given if isinstance(given, Iterable) else await given:
+            pieces.append(piece.encode())
+            if now() >= end:
+                await asyncio.sleep(0)
+                end = now() + SLICE_SECONDS
+        return b"".join(pieces)
 
 
 def _response(status: str, body: bytes) -> bytes:

@@ -3,24 +3,33 @@
 import asyncio
 import contextlib
 import logging
+import os
+import secrets
 import socket
+from collections import Counter
 from collections.abc import Callable, Coroutine, Mapping
 from dataclasses import dataclass
 from types import TracebackType
 
+from tandemq.clock import SystemClock
+from tandemq.codec.acl import CHALLENGE, CHALLENGE_SIZE, SERVER_TIME, SessionCheck
+from tandemq.codec.codes import OperatorCode, ResponseCode
+from tandemq.codec.command import Command, encode_response
 from tandemq.errors import ConfigError
+from tandemq.remoting.access.needs import needs
 from tandemq.remoting.config import RemotingConfig, TlsMode
 from tandemq.remoting.connection import Budget, Connection
 from tandemq.remoting.dispatch import (
-    Authenticate,
-    Dispatcher,
+    Admit,
+    Audit,
     Handler,
     OnError,
-    RawHandler,
+    RequestDispatcher,
     SendHandler,
     default_on_error,
 )
 from tandemq.remoting.tls import HANDSHAKE_BYTE, server_context
+from tandemq.remoting.turns import NOTHING, LoopTurns, Turn
 
 log = logging.getLogger("tandemq.remoting")
 
@@ -29,20 +38,33 @@ OnConnection = Callable[[Connection], None]
 _STALL_CHECK_SECONDS = 1.0
 _TLS_CHOICE_SECONDS = 10.0
 """How long a connection to a permissive port may take to send its first byte."""
+CHOOSING_MAX = 512
+"""Connections to a permissive port that have sent nothing yet; beyond it, the oldest makes room for the newest."""
+
+
+@needs(is_open=True)
+def _challenge(connection: Connection, command: Command) -> bytes:
+    """Gives a connection what its requests are to be signed with. A second request gets another and ends the first."""
+    now, wall_ms = asyncio.get_running_loop().time(), SystemClock().wall_ms()
+    challenge = secrets.token_bytes(CHALLENGE_SIZE)
+    connection.session_check = SessionCheck(challenge, wall_ms, int(now * 1000))
+    answer = {CHALLENGE: challenge.hex(), SERVER_TIME: str(wall_ms)}
+    return encode_response(command.opaque, ResponseCode.SUCCESS, None, answer)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ServerStatus:
     """A snapshot for metrics and `status` commands."""
 
-    connections: int
-    connections_refused: int
-    connections_total: int
-    requests: int
-    failures: int
-    bytes_in: int
-    bytes_out: int
-    unsent_size: int
+    connections: int = 0
+    connections_refused: int = 0
+    connections_total: int = 0
+    requests: int = 0
+    failures: int = 0
+    bytes_in: int = 0
+    bytes_out: int = 0
+    unsent_size: int = 0
+    longest_turn: Turn = NOTHING
 
 
 class RemotingServer:
@@ -54,23 +76,25 @@ class RemotingServer:
         handlers: Mapping[int, Handler],
         *,
         default: Handler | None = None,
-        raw_handlers: Mapping[int, RawHandler] | None = None,
         send_handlers: Mapping[int, SendHandler] | None = None,
         on_connect: OnConnection | None = None,
         on_disconnect: OnConnection | None = None,
         on_error: OnError = default_on_error,
-        authenticate: Authenticate | None = None,
+        admit: Admit | None = None,
+        audit: Audit | None = None,
         before: Callable[[], None] | None = None,
     ) -> None:
         self.config = config
-        self.dispatcher = Dispatcher(
-            handlers,
+        self.turns = LoopTurns()
+        self.dispatcher = RequestDispatcher(
+            {OperatorCode.CHALLENGE: _challenge, **handlers},
             default=default,
-            raw_handlers=raw_handlers,
             send_handlers=send_handlers,
             on_error=on_error,
-            authenticate=authenticate,
+            admit=admit,
+            audit=audit,
             before=before,
+            turns=self.turns,
         )
         self.connections: set[Connection] = set()
         self.port = 0
@@ -80,6 +104,8 @@ class RemotingServer:
         self._tls = server_context(config)
         self._listeners: list[asyncio.Server] = []
         self._acceptors: set[asyncio.Task[None]] = set()
+        self._choosing: dict[asyncio.Task[None], str] = {}
+        """Connections to a permissive port that have sent nothing yet -> host; the oldest first."""
         self._listening_sockets: list[socket.socket] = []
         self._sweep: asyncio.TimerHandle | None = None
         self._receiving = Budget(config.receive_buffer_total_max)
@@ -107,6 +133,7 @@ class RemotingServer:
     async def listen(self, port: int, *, without: frozenset[int] = frozenset()) -> int:
         """Listens on one more port, on which the request codes in `without` are not supported (VIP port)."""
         loop = asyncio.get_running_loop()
+        self.turns.watch(loop)
         dispatch = self.dispatcher.__call__  # the bound method: calling the object takes a detour, for every frame
 
         def connection() -> Connection:
@@ -129,15 +156,15 @@ class RemotingServer:
             )
         except OSError as error:
             raise ConfigError(
-                f"listenPort={port}, bindAddress={host}: can't listen there ({error.strerror or error}); "
-                "another process may have the port"
+                f"listenPort={port}, bindAddress={host or 'any'}: can't listen there "
+                f"({os.strerror(error.errno).lower() if error.errno else error}); another process may have the port"
             ) from None
         self._listeners.append(listener)
         self._arm_sweep()
         return int(listener.sockets[0].getsockname()[1])
 
     async def stop(self, grace_seconds: float = 5.0) -> None:
-        """No new connections; requests already accepted are answered, within the grace; then everything closes."""
+        """Takes no new connections, answers accepted requests within the grace, then closes everything."""
         self._stopping = True
         for listener in self._listeners:
             listener.close()
@@ -147,6 +174,7 @@ class RemotingServer:
             listening.close()
         if self._sweep is not None:
             self._sweep.cancel()
+        self.turns.stop()
         running = [task for connection in self.connections for task in connection.tasks]
         if running:
             await asyncio.wait(running, timeout=grace_seconds)
@@ -162,8 +190,14 @@ class RemotingServer:
             await self._all_lost.wait()
         self._listeners.clear()
 
+    def close_accounts(self, is_known: Callable[[str], bool]) -> None:
+        """Closes the connections of accounts that exist no longer."""
+        for connection in list(self.connections):
+            if connection.account and not is_known(connection.account):
+                connection.close(f"account {connection.account!r} was removed or disabled")
+
     def status(self) -> ServerStatus:
-        """What has passed through this server, for metrics."""
+        """Returns what has passed through this server, for metrics."""
         return ServerStatus(
             connections=len(self.connections),
             connections_refused=self._refused,
@@ -173,6 +207,7 @@ class RemotingServer:
             bytes_in=self._closed_bytes_in + sum(c.bytes_in for c in self.connections),
             bytes_out=self._closed_bytes_out + sum(c.bytes_out for c in self.connections),
             unsent_size=sum(c.unsent_size for c in self.connections),
+            longest_turn=self.turns.longest(),
         )
 
     # Connections ------------------------------------------------------------------------------------------------------
@@ -206,7 +241,7 @@ class RemotingServer:
             self._on_disconnect(connection)
 
     def _stalled(self, _: Connection) -> None:
-        """A peer does not read its answers: watch it closely, and give up on the worst if they are too many."""
+        """Watches a peer that does not read its answers, and gives up on the worst if there are too many."""
         self._arm_sweep()
         unsent = {c: c.unsent_size for c in self.connections if c.stalled_since is not None}
         if sum(unsent.values()) > self.config.write_buffer_total_max:
@@ -256,25 +291,34 @@ class RemotingServer:
         self._arm_sweep()
         return int(listening.getsockname()[1])
 
-    def _own(self, work: Coroutine[None, None, None]) -> None:
+    def _own(self, work: Coroutine[None, None, None]) -> asyncio.Task[None]:
         task = asyncio.get_running_loop().create_task(work)
         self._acceptors.add(task)
         task.add_done_callback(self._acceptors.discard)
+        return task
 
     async def _accept(self, listening: socket.socket, factory: Callable[[], Connection]) -> None:
         loop = asyncio.get_running_loop()
         while True:
             try:
-                accepted, _ = await loop.sock_accept(listening)
+                accepted, address = await loop.sock_accept(listening)
             except OSError as error:  # out of file descriptors: the connections in the backlog wait
                 log.warning("accept failed error=%r", str(error))
                 await asyncio.sleep(0.1)
                 continue
-            if len(self._acceptors) > self.config.backlog:
-                accepted.close()
-                self._refused += 1
-                continue
-            self._own(self._choose(accepted, factory))
+            if len(self._choosing) >= CHOOSING_MAX:
+                self._drop_a_silent_one()
+            task = self._own(self._choose(accepted, factory))
+            self._choosing[task] = str(address[0])
+            task.add_done_callback(lambda done: self._choosing.pop(done, None))
+
+    def _drop_a_silent_one(self) -> None:
+        """Makes room: the oldest goes of the host that has most. A client sends its first byte at once."""
+        by_host = Counter(self._choosing.values())
+        oldest = max(self._choosing, key=lambda task: by_host[self._choosing[task]])
+        del self._choosing[oldest]
+        oldest.cancel()
+        self._refused += 1
 
     async def _choose(self, accepted: socket.socket, factory: Callable[[], Connection]) -> None:
         """Looks at the first byte without taking it, then hands the socket to a plain or a TLS transport."""

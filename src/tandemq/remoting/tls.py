@@ -10,7 +10,7 @@ HANDSHAKE_BYTE = 0x16
 
 
 def server_context(config: RemotingConfig) -> ssl.SSLContext | None:
-    """None when tlsMode is disabled."""
+    """Returns the context of listening ports; None when tlsMode is disabled."""
     if config.tls_mode is TlsMode.DISABLED:
         return None
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
@@ -23,7 +23,7 @@ def server_context(config: RemotingConfig) -> ssl.SSLContext | None:
 
 
 def client_context(config: RemotingConfig) -> ssl.SSLContext | None:
-    """None when useTLS is off."""
+    """Returns the context of connections we open; None when useTLS is off."""
     if not config.use_tls:
         return None
     context = ssl.create_default_context()

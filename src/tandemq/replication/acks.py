@@ -23,16 +23,12 @@ from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass
 from enum import Enum
-from typing import Final, Literal
+from typing import Final
 
-from tandemq.errors import ConfigError
+from tandemq.model.ack_level import AckLevel, Copies
 from tandemq.replication.waits import WaitHistogram
 
-Copies = int | Literal["majority", "all"]
 Done = Callable[["PutStatus", str], None]
-
-COPIES_MAX: Final = 64
-"""More than any group has; bounds the number of queues a message property can create."""
 
 _INFINITY: Final = 1 << 62
 
@@ -51,43 +47,6 @@ class PutStatus(Enum):
     """This node is no longer allowed to acknowledge: deposed, read-only, or its log is poisoned."""
 
 
-@dataclass(frozen=True, slots=True)
-class AckLevel:
-    """How many copies, the master's own included, and whether they must be on disk."""
-
-    copies: Copies
-    durable: bool = False
-
-    def __str__(self) -> str:
-        return f"{self.copies}:durable" if self.durable else str(self.copies)
-
-    def needed(self, group_size: int) -> int:
-        """The number of copies in a group of `group_size` nodes."""
-        if self.copies == "majority":
-            return group_size // 2 + 1
-        return group_size if self.copies == "all" else self.copies
-
-
-ONE_COPY: Final = AckLevel(1)
-TWO_COPIES: Final = AckLevel(2)
-
-
-def parse_level(text: str) -> AckLevel:
-    """`"2"`, `"majority"`, `"all"`, each optionally with `:durable`; `"async"` is one copy, `"sync"` two."""
-    count, _, suffix = text.strip().lower().partition(":")
-    if suffix in ("", "durable"):
-        durable = suffix == "durable"
-        if count in ("majority", "all"):
-            return AckLevel("majority" if count == "majority" else "all", durable)
-        count = {"async": "1", "sync": "2"}.get(count, count)
-        if count.isdecimal() and 1 <= int(count) <= COPIES_MAX:
-            return AckLevel(int(count), durable)
-    raise ConfigError(
-        f"ack level {text!r}: must be a number of copies from 1 to {COPIES_MAX}, majority or all, "
-        "optionally followed by :durable (for example 2, majority, all:durable)"
-    )
-
-
 @dataclass(slots=True)
 class _Copy:
     """The acknowledged offsets of one replica that counts.  Invariant: 0 <= durable <= received."""
@@ -99,15 +58,17 @@ class _Copy:
 class _LevelQueue:
     """The waiters of one (copies, durable, local flush), in offset order: (end offset, deadline, done, since)."""
 
-    __slots__ = ("level", "local_flush", "reach", "waiting", "watermark")
+    __slots__ = ("level", "local_flush", "others", "reach", "waiting", "watermark")
 
     def __init__(self, level: AckLevel, local_flush: bool) -> None:
         self.level = level
         self.local_flush = local_flush
         self.waiting: deque[tuple[int, float, Done, float]] = deque()
         self.watermark = 0
+        self.others = 0
+        """Copies wanted besides the master's own."""
         self.reach = 0
-        """Records that end below this can reach the level with the replicas of now; for others it is looked at."""
+        """Records that end below this can reach the level with the current replicas; others are checked one by one."""
 
 
 class AckQueue:
@@ -121,6 +82,14 @@ class AckQueue:
         self.waits = WaitHistogram()
         self._queues: dict[tuple[Copies, bool, bool], _LevelQueue] = {}
         self._copies: dict[str, _Copy] = {}
+        self._classic: dict[str, _Copy] = {}
+        """Copies of RocketMQ's slaves: for levels that ask more copies than the register has members."""
+        self._size: int | None = None
+        """Members of the register; None while there is none."""
+        self.acknowledged = 0
+        """Everything below was acknowledged with a copy on another replica, or is older."""
+        self.wants_classic = False
+        """Somebody asked for more copies than the register has members."""
         self._flushed = 0
         self._group_size_min = max(1, group_size)
         self._members: frozenset[str] = frozenset()
@@ -138,13 +107,24 @@ class AckQueue:
         return self._flushed
 
     def _count_group(self) -> None:
-        self.group_size = max(self._group_size_min, 1 + len(self._members | self._copies.keys()))
+        if self._size is not None:
+            self.group_size = max(self._group_size_min, self._size)
+            return
+        self.group_size = max(self._group_size_min, 1 + len(self._members | self._copies.keys() | self._classic.keys()))
 
     def set_members(self, replicas: frozenset[str]) -> None:
         """The replicas known to belong to the group, connected or not: what `majority` and `all` count against."""
         self._members = replicas
+        self._size = None
         self._count_group()
         self._settle()
+
+    def set_size(self, size: int) -> None:
+        """As `set_members`, from the register of the group."""
+        if size != self._size:
+            self._size = size
+            self._count_group()
+            self._settle()
 
     def flushed(self, offset: int) -> None:
         """This node's fdatasync covers everything below `offset`."""
@@ -152,11 +132,12 @@ class AckQueue:
             self._flushed = offset
             self._settle()
 
-    def acked(self, replica: str, received: int, durable: int) -> None:
+    def acked(self, replica: str, received: int, durable: int, *, classic: bool = False) -> None:
         """A replica that counts confirmed; offsets never go back within one session of it."""
-        copy = self._copies.get(replica)
+        copies = self._classic if classic else self._copies
+        copy = copies.get(replica)
         if copy is None:
-            self._copies[replica] = _Copy(received, min(durable, received))
+            copies[replica] = _Copy(received, min(durable, received))
             self._count_group()
         elif received > copy.received or durable > copy.durable:
             copy.received = max(copy.received, received)
@@ -167,7 +148,7 @@ class AckQueue:
 
     def lost(self, replica: str, reason: str) -> None:
         """A replica no longer counts: waiters that can't be satisfied without it fail now, with the reason."""
-        if self._copies.pop(replica, None) is not None:
+        if self._copies.pop(replica, None) is not None or self._classic.pop(replica, None) is not None:
             self._count_group()
             self.why_missing = reason
             self._settle()
@@ -181,8 +162,21 @@ class AckQueue:
             mark = min(mark, self._kth(others, level.durable))
         return mark
 
+    def _counted(self, others: int) -> list[_Copy]:
+        """The copies that count for a level that asks for so many besides the master's."""
+        copies = list(self._copies.values())
+        if self._classic and (self._size is None or others + 1 > self._size):
+            copies += self._classic.values()
+        return copies
+
+    @property
+    def oldest_waiting(self) -> int | None:
+        """Where the first record ends that somebody waits for."""
+        return min((queue.waiting[0][0] for queue in self._queues.values() if queue.waiting), default=None)
+
     def _kth(self, k: int, durable: bool) -> int:
-        offsets = [copy.durable if durable else copy.received for copy in self._copies.values()]
+        copies = self._copies.values() if not self._classic else self._counted(k)
+        offsets = [copy.durable if durable else copy.received for copy in copies]
         if len(offsets) < k:
             return 0
         if len(offsets) == 1:
@@ -202,9 +196,13 @@ class AckQueue:
             queue = self._queues[key] = _LevelQueue(level, local_flush)
             self._measure(queue)
         if end_offset <= queue.watermark:
+            if queue.others:
+                self.acknowledged = max(self.acknowledged, end_offset)
             done(PutStatus.PUT_OK, "")
             return
         if end_offset >= queue.reach:
+            if self._size is not None and queue.others >= self._size:
+                self.wants_classic = True
             missing = self._missing(end_offset, level)
             if missing:
                 done(PutStatus.SLAVE_NOT_AVAILABLE, missing)
@@ -229,12 +227,14 @@ class AckQueue:
 
     def restart(self, flushed: int, reason: str) -> None:
         """A reign begins: nobody's offsets count yet, and a log that was cut is flushed no further than it goes."""
-        self._flushed = flushed
+        self._flushed = self.acknowledged = flushed
         self.forget_replicas(reason)
 
     def forget_replicas(self, reason: str) -> None:
         """Drops every replica's offsets, when an epoch ends: an ack belongs to one epoch."""
         self._copies.clear()
+        self._classic.clear()
+        self.wants_classic = False
         self._count_group()
         self.why_missing = reason
         for queue in self._queues.values():
@@ -278,11 +278,12 @@ class AckQueue:
 
     def _measure(self, queue: _LevelQueue) -> None:
         queue.watermark = self.watermark(queue.level, queue.local_flush)
-        others = queue.level.needed(self.group_size) - 1
+        queue.others = others = queue.level.needed(self.group_size) - 1
         if others <= 0:
             queue.reach = _INFINITY
         else:
-            queue.reach = self._kth(others, False) + self.fall_behind_max if len(self._copies) >= others else 0
+            enough = len(self._counted(others)) >= others
+            queue.reach = self._kth(others, False) + self.fall_behind_max if enough else 0
 
     def _settle(self) -> None:
         for queue in tuple(self._queues.values()):
@@ -292,31 +293,37 @@ class AckQueue:
                 continue
             now, observe = self._now(), self.waits.observe
             while waiting and waiting[0][0] <= mark:
-                _, _, done, since = waiting.popleft()
+                end_offset, _, done, since = waiting.popleft()
+                if queue.others and end_offset > self.acknowledged:
+                    self.acknowledged = end_offset
                 observe(now - since)
                 done(PutStatus.PUT_OK, "")
 
     def _missing(self, end_offset: int, level: AckLevel) -> str:
-        """Why `level` can't be reached for this record with the replicas of now; empty if it can."""
+        """Why `level` can't be reached for this record with the current replicas; empty if it can."""
         others = level.needed(self.group_size) - 1
         if others <= 0:
             return ""
         behind_max = self.fall_behind_max
         near = 0
-        for copy in self._copies.values():
+        copies = self._counted(others)
+        for copy in copies:
             if end_offset - copy.received < behind_max:
                 near += 1
         if near >= others:
             return ""
-        if len(self._copies) >= others:
+        if len(copies) >= others:
             why = f"fell behind by {behind_max} bytes or more (haMaxGapNotInSync)"
+        elif copies and others >= self.group_size:
+            why = f"the group has {self.group_size} nodes"
         else:
             why = self.why_missing
         return f"{others + 1} copies are required, {near + 1} can be had: {why}"
 
     def _fail_unreachable(self) -> None:
         for queue in list(self._queues.values()):
-            if queue.waiting and queue.level.needed(self.group_size) - 1 > len(self._copies):
+            others = queue.level.needed(self.group_size) - 1
+            if queue.waiting and others > len(self._counted(others)):
                 waiting, queue.waiting = queue.waiting, deque()
                 for end_offset, _, done, _ in waiting:
                     done(PutStatus.SLAVE_NOT_AVAILABLE, self._missing(end_offset, queue.level))

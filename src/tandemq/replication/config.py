@@ -2,7 +2,8 @@
 
 from dataclasses import dataclass
 
-from tandemq.replication.acks import AckLevel, parse_level
+from tandemq.errors import ConfigError
+from tandemq.model.ack_level import AckLevel, parse_level
 from tandemq.settings import check, setting
 
 
@@ -115,6 +116,12 @@ class ReplicationConfig:
         minimum=1024,
         tunable=True,
     )
+    compression: str = setting(
+        "haCompression",
+        "",
+        "A slave behind a thin link asks its TandemQ master for log bytes packed with zstd. Empty: as they are, by "
+        "sendfile, which is faster where the link is.",
+    )
     not_caught_up_ms: int = setting(
         "haMaxTimeSlaveNotCatchup",
         15000,
@@ -146,7 +153,14 @@ class ReplicationConfig:
     shared_key: str = setting(
         "haSharedKey",
         "",
-        "Secret that master and slaves prove to each other on connect. A master with a key refuses RocketMQ slaves.",
+        "Secret that the brokers of a group prove to each other: on the HA port, where it then seals every frame, "
+        "and with every order from broker to broker. At least 16 characters that nobody guesses; the same on all.",
+    )
+    classic_peers: str = setting(
+        "haClassicPeers",
+        "",
+        "Whether peers that speak RocketMQ's own HA protocol, in which nobody can prove anything, are served as "
+        "slaves, followed as masters and counted: true or false. Empty: true without a haSharedKey, false with one.",
     )
     tls_enable: bool = setting(
         "haTlsEnable",
@@ -156,7 +170,11 @@ class ReplicationConfig:
         "become master. RocketMQ peers can't take part; log bytes are copied and encrypted, not sent by sendfile.",
     )
     sessions_max: int = setting(
-        "haSessionsMax", 64, "HA connections a master accepts at the same time.", minimum=1, maximum=1024
+        "haSessionsMax",
+        64,
+        "Slaves a master serves at the same time. Connections that have not proven that they belong here don't count.",
+        minimum=1,
+        maximum=1024,
     )
     metadata_interval_ms: int = setting(
         "slaveSyncInterval",
@@ -178,6 +196,22 @@ class ReplicationConfig:
         check(self)
         if self.ack_level:
             parse_level(self.ack_level)
+        if self.compression not in ("", "zstd"):
+            raise ConfigError(f"haCompression={self.compression}: must be zstd, or empty for none")
+        if self.classic_peers.lower() not in ("", "true", "false"):
+            raise ConfigError(f"haClassicPeers={self.classic_peers!r}: must be true, false or empty")
+        if self.ha_master_address:
+            host, _, port = self.ha_master_address.rpartition(":")
+            if not host or not port.isdecimal() or not 0 < int(port) < 65536:
+                raise ConfigError(
+                    f"haMasterAddress={self.ha_master_address}: must be host:port, the HA port of the master "
+                    "(its listenPort + 1 unless haListenPort is set), for example 10.0.0.1:10912"
+                )
+
+    @property
+    def takes_classic_peers(self) -> bool:
+        """Whether peers may take part that can't prove anything."""
+        return self.classic_peers.lower() == "true" if self.classic_peers else not self.shared_key
 
     def default_level(self, sync_master: bool) -> AckLevel:
         """The broker's default for messages and topics that don't name one."""

@@ -7,15 +7,23 @@ e.g. a promise is on disk before the frame that speaks of it is sent.
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from tandemq.codec.ha import Reason
+from tandemq.codec import ha_session
+from tandemq.codec.ha_reasons import Reason
+from tandemq.codec.ha_seal import Seal
 from tandemq.replication.epochs import Epoch, ReplicaRecord
 
 
 class Send(NamedTuple):
-    """Bytes for the peer of a session."""
+    """One frame for the peer of a session."""
 
     session: int
     data: bytes
+    seal: Seal | None = None
+    """In a group with a key: what seals the frame when it leaves, so that seals count frames as the wire has them."""
+
+    def frame(self) -> bytes:
+        """Returns what goes out, now; to be called once."""
+        return self.data if self.seal is None else ha_session.sealed(self.data, self.seal)
 
 
 class Close(NamedTuple):
@@ -47,6 +55,8 @@ class Reset(NamedTuple):
     save_from: int
     end: int
     why: str
+    event: str
+    """Name under which the metrics count it: `reset-empty`, `reset-diverged`, `reset-offset-gone`, …"""
 
 
 class Append(NamedTuple):

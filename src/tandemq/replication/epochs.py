@@ -7,8 +7,13 @@ Offsets alone say nothing: two logs of equal length may hold different bytes.
 
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
+from typing import Final
 
-from tandemq.codec.ha import HISTORY_MAX, EpochItem
+from tandemq.codec.ha_register import Register
+from tandemq.codec.ha_session import HISTORY_MAX, EpochItem
+
+PROVISIONAL: Final = "~"
+"""Ids of provisional reigns begin with it."""
 
 
 @dataclass(frozen=True, slots=True, order=True)
@@ -19,6 +24,10 @@ class Epoch:
     id: str
     start: int
 
+    @property
+    def is_provisional(self) -> bool:
+        return self.id.startswith(PROVISIONAL)
+
 
 @dataclass(frozen=True, slots=True)
 class Promise:
@@ -28,11 +37,11 @@ class Promise:
     id: str = ""
 
     def allows(self, number: int, id: str) -> bool:
-        """Whether a master of that epoch may be served: a newer one, or the very one promised to.
+        """Whether a master of that epoch may be served: one of a strictly higher number, or the very one promised to.
 
-        Two that chose one number without knowing of each other are ordered by their ids, so that one of them wins.
+        Of two that chose one number without knowing of each other, the one refused asks again with a higher one.
         """
-        return (number, id) >= (self.number, self.id)
+        return number > self.number or (number, id) == (self.number, self.id)
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,19 +60,35 @@ class History:
 
     def opened(self, number: int, id: str, start: int) -> "History":
         """This history with a new reign at its end; what began at or after `start` never got a byte and goes."""
-        kept = tuple(epoch for epoch in self.epochs if epoch.start < start)
+        regular = not id.startswith(PROVISIONAL)
+        kept = tuple(e for e in self.epochs if e.start < start or (e.start == start and not regular))
         return History((*kept, Epoch(number, id, start))[-HISTORY_MAX:])
 
     def number_at(self, offset: int) -> int:
         """The epoch under which the byte at `offset` was written; 0 for bytes older than the first epoch."""
         number = 0
         if self.epochs and self.epochs[-1].start <= offset:
-            return self.epochs[-1].number  # the reign of now, nearly always
+            return self.epochs[-1].number  # the current reign, nearly always
         for epoch in self.epochs:
             if epoch.start > offset:
                 break
             number = epoch.number
         return number
+
+    def reached(self, end: int) -> int:
+        """The newest regular epoch whose first offset a log that ends at `end` has reached; 0 if none."""
+        return max((e.number for e in self.epochs if e.start <= end and not e.is_provisional), default=0)
+
+    def regular_end(self, end: int) -> int:
+        """Where the bytes of provisional reigns begin at the end of a log that ends at `end`; `end` if it has none."""
+        found = end
+        for epoch in reversed(self.epochs):
+            if epoch.start > end:
+                continue
+            if not epoch.is_provisional:
+                break
+            found = epoch.start
+        return found
 
     def number_before(self, end: int) -> int:
         """The last epoch that has a byte in a log that ends at `end`; 0 if none has."""
@@ -97,10 +122,13 @@ def common_point(mine: History, my_end: int, theirs: History, their_end: int) ->
     return None
 
 
-def newness(history: History, end: int, alone_from: int) -> tuple[int, int, int, int]:
-    """Logs in order: by the last reign that wrote to them, then by length; first without reigns nobody joined."""
-    joined = end if alone_from < 0 else min(end, alone_from)
-    return history.number_before(joined), joined, history.number_before(end), end
+def rank(history: History, end: int, alone_from: int = -1) -> tuple[int, int, int]:
+    """Logs in order: by the newest epoch whose first offset the log has reached under that epoch's master, then by end.
+
+    Bytes of provisional reigns, and of reigns that nobody joined (`alone_from`), rank below all others.
+    """
+    regular = history.regular_end(end if alone_from < 0 else min(end, alone_from))
+    return history.reached(regular), regular, end
 
 
 def to_items(history: History) -> list[EpochItem]:
@@ -156,10 +184,24 @@ class ReplicaRecord:
     """While this node campaigns or reigns alone: what it had promised before.  None when somebody may rely on more."""
     campaigned: int = 0
     """The highest number this node ever asked for; never asked for again."""
+    register: Register | None = None
+    """The newest register of the group that this replica has stored; see register.py."""
+    role: str = ""
+    """The master's role it was last promoted to: what its file says is the first wish only."""
+    lacks: tuple[int, int] | None = None
+    """[start, stop) that its master had kept when this log began, with the last file only, and that it never copied."""
 
     def after_machine_crash(self) -> "ReplicaRecord":
         """What a slave received and had not on disk may be gone; a master's record says whom to ask anyway."""
-        return replace(self, complete=not self.follows)
+        return replace(self, complete=self.register is None and not self.follows)
+
+    @property
+    def has_opened(self) -> bool:
+        """Whether this node has reigned under its newest register: its log knows that epoch."""
+        register = self.register
+        if register is None:
+            return False
+        return any((e.number, e.id) == (register.epoch, register.epoch_id) for e in self.history.epochs)
 
     def withdrawn(self) -> "ReplicaRecord":
         """This record without its own campaign that never opened, or opened and stayed alone.

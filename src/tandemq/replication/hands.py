@@ -2,12 +2,12 @@
 
 import contextlib
 from collections import Counter
+from collections.abc import Callable
 from pathlib import Path
 
 from tandemq.clock import Clock
-from tandemq.codec.ha import Reason
-from tandemq.codec.record import BLANK_SIZE_MIN, MAGIC_BLANK, SIZE_MAGIC
 from tandemq.errors import DiskFull
+from tandemq.formats.record import BLANK_SIZE_MIN, MAGIC_BLANK, SIZE_MAGIC
 from tandemq.replication import replica_file
 from tandemq.replication.decisions import (
     Append,
@@ -25,7 +25,6 @@ from tandemq.store.disk import Disk
 from tandemq.store.message_store import MessageStore
 
 CUT_DIRECTORY = "cut"
-_RESET_REASONS = frozenset({Reason.DIVERGED.value, Reason.OFFSET_GONE.value})
 
 
 class StoreHands:
@@ -39,16 +38,26 @@ class StoreHands:
         self.cuts: list[str] = []
         """What was cut since the start, newest last; for status and for people."""
         self.cut_bytes = 0
+        self.on_cut: Callable[[], None] = lambda: None
+        """Told after the log was cut or began anew, before anything comes after it."""
         self.events: Counter[str] = Counter()
         """How often the log was cut, and how often it began anew, by reason."""
 
     def log_ends(self) -> LogEnds:
+        """Where the log begins and ends, for a state machine that begins, with nothing behind its end any more.
+
+        A large frame is received behind the end before it counts; its session may have died since. Whatever history is
+        saved from here on, these bytes are not part of it.
+        """
         store = self.store
+        store.drop_unfinished()
         return LogEnds(store.first_offset, store.appended, store.flushed, store.segment_size)
 
     def after_recovery(self, record: ReplicaRecord) -> ReplicaRecord:
         """The record as the store's recovery leaves it, on disk before anybody acts on it."""
         recovered = self.store.recovered
+        if self.store.dispatched > record.confirmed and record.history.epochs:
+            record = record.with_(confirmed=self.store.dispatched)  # readers were shown it, so it can't vanish
         if recovered is None or not recovered.after_machine_crash or not record.complete:
             return record
         record = record.after_machine_crash()
@@ -71,8 +80,7 @@ class StoreHands:
         elif isinstance(decision, Reset):
             self._reset(decision)
         elif isinstance(decision, Discard):
-            window = self.store.raw_window(self.store.appended, decision.size)
-            window[:] = bytes(len(window))
+            self.store.drop_unfinished()
         else:
             return False
         return True
@@ -80,6 +88,7 @@ class StoreHands:
     def prepare(self) -> int:
         """Before a reign: an incomplete last record goes, everything else becomes durable; the end of the log."""
         store = self.store
+        store.drop_unfinished()
         end = complete_end(store)
         if end < store.appended:
             self._note(end, store.appended, "an incomplete record at the end")
@@ -93,6 +102,7 @@ class StoreHands:
         self._note(cut.offset, cut.end, cut.why)
         self.events["cut"] += 1
         self.store.truncate(cut.offset)
+        self.on_cut()
 
     def _reset(self, reset: Reset) -> None:
         if reset.save_from < reset.end:
@@ -100,8 +110,9 @@ class StoreHands:
             self._note(reset.save_from, reset.end, reset.why)
         elif self.store.appended > self.store.first_offset:
             self._note(reset.end, reset.end, f"began anew at {reset.offset}: {reset.why}")
-        self.events[_reset_event(reset.why)] += 1
+        self.events[reset.event] += 1
         self.store.reset(reset.offset)
+        self.on_cut()
 
     def save_aside(self, start: int, end: int) -> None:
         """Copies [start, end) durably to `cut/<start>-<wall ms>/`, one file per segment, named like the log's own."""
@@ -122,12 +133,6 @@ class StoreHands:
         self.cut_bytes += end - start
         self.cuts.append(f"[{start}, {end}), {end - start} bytes: {why}")
         del self.cuts[:-32]
-
-
-def _reset_event(why: str) -> str:
-    """`reset-` and the word for the reason: one of few, they are labels of a metric."""
-    word = why.partition(":")[0]
-    return f"reset-{word}" if word in _RESET_REASONS else "reset-empty" if "empty" in why else "reset-other-history"
 
 
 def complete_end(store: MessageStore) -> int:

@@ -10,10 +10,12 @@ import os
 import socket
 from collections import deque
 from collections.abc import Callable, Iterable, Sequence
+from hashlib import sha256
 
 from tandemq.clock import Clock
-from tandemq.codec import ha
-from tandemq.errors import ConfigError, StoreError
+from tandemq.codec import ha_session as ha
+from tandemq.codec.ha_reasons import Reason
+from tandemq.errors import DiskFull, StoreError
 from tandemq.replication.decisions import (
     Close,
     Confirm,
@@ -28,7 +30,7 @@ from tandemq.replication.decisions import (
 )
 from tandemq.replication.epochs import ReplicaRecord
 from tandemq.replication.hands import StoreHands
-from tandemq.replication.master_state import MasterState, Phase
+from tandemq.replication.master_state import MasterState, Phase, Place
 from tandemq.replication.poller import Poller
 from tandemq.replication.session import SessionState
 from tandemq.replication.tls_wire import HaTls, TlsWire
@@ -53,9 +55,15 @@ send them."""
 READ_SIZE = 256 << 10
 TURN_SIZE = 4 << 20
 """Bytes for one slave before the loop's other work gets its turn."""
+HELD_MAX = 10_000
+"""Decisions that wait for room on the disk: a few for each heartbeat and turn of sends, which a full disk soon ends."""
 READ_AHEAD = 16 << 20
 """Cold history is asked of the disk before it is needed, so that sendfile does not wait for it on the loop. Only before
 large frames: what was just written is in memory, and asking for it looks up every page."""
+
+
+def _sum(data: memoryview) -> bytes:
+    return sha256(data).digest()
 
 
 class MasterShell:
@@ -99,14 +107,18 @@ class MasterShell:
         """Sessions that no send waited for when the log last grew; the first is next in line."""
         self._buffer = bytearray(READ_SIZE)
         self._view = memoryview(self._buffer)
+        self._held: deque[Decision] = deque()
+        """A record that could not be saved because the disk is full, and everything decided since."""
         self._stopped = False
+        self._summing: dict[Place, set[int]] = {}
+        """Bulk that is being summed for its seal -> sessions that wait for it."""
 
     # --- life -------------------------------------------------------------------------------------------------------
 
     async def start(self, host: str, port: int) -> int:
         """Listens, then begins to ask or opens; the port."""
         self._loop = asyncio.get_running_loop()
-        listener = socket.create_server((host or "0.0.0.0", port), backlog=64, reuse_port=False)
+        listener = socket.create_server((host or "0.0.0.0", port), backlog=512, reuse_port=False)
         listener.setblocking(False)
         self._listener = listener
         self._loop.add_reader(listener.fileno(), self._accept)
@@ -174,7 +186,7 @@ class MasterShell:
 
     def _refuse_plain(self) -> bytes:
         text = "this master's HA port speaks TLS (haTlsEnable=true), the slave does not"
-        return ha.encode_control(ha.Refuse(ha.Reason.TLS.value, text, self.state.number))
+        return ha.encode_control(ha.Refuse(Reason.TLS.value, text, self.state.number))
 
     def _read(self, session: int) -> None:
         wire = self._wires.get(session)
@@ -197,7 +209,7 @@ class MasterShell:
         wire = self._wires.pop(session, None)
         now = self._clock.monotonic()
         if wire is not None and not wire.is_ready:
-            self._act(self.state.disconnected(session, now, ha.Reason.TLS, text))
+            self._act(self.state.disconnected(session, now, Reason.TLS, text))
         else:
             self._act(self.state.disconnected(session, now))
         self._arm()
@@ -222,11 +234,19 @@ class MasterShell:
         self._act(self.state.flushed(self._store.flushed))
 
     def retained(self) -> None:
-        self.state.retained(self._store.first_offset)
+        """Old segments were deleted."""
+        self._act(self.state.retained(self._store.first_offset, self._clock.monotonic()))
 
     def allow(self) -> None:
         """The operator lets an asking master open without those it waits for."""
         self._act(self.state.allow(self._clock.monotonic()))
+        self._arm()
+
+    def forget(self, replica: str, *, accept_loss: bool) -> str:
+        """The operator takes a replica out of the group; why not, or nothing."""
+        refusal, decisions = self.state.forget(replica, self._clock.monotonic(), accept_loss=accept_loss)
+        self._act(decisions)
+        return refusal
 
     def order(self, number: int, text: str) -> None:
         """Somebody else reigns, or the operator demotes."""
@@ -292,9 +312,14 @@ class MasterShell:
             segment_size = store.segment_size
             size = min(size_max, segment_size - offset % segment_size)
             data = store.slice(offset, size)
-            header = state.frame_header(session, data)
+            if size > ha.BULK_SIZE_MIN and self._sums_beside(session, offset, data, wait=True):
+                return
+            packed = state.packed_frame(session, data)
+            header = packed or state.frame_header(session, data)
             state.sent(session, offset + size, now)
-            if size <= COPY_SIZE_MAX:
+            if packed is not None:
+                wire.send(packed)
+            elif size <= COPY_SIZE_MAX:
                 wire.send(header + data)
             else:
                 fd, position, size = store.file_range(offset, size)
@@ -302,9 +327,42 @@ class MasterShell:
                     os.posix_fadvise(fd, position + READ_AHEAD, size, os.POSIX_FADV_WILLNEED)
                 wire.send(header)
                 wire.send_file(fd, position, size)
+                if size > ha.BULK_SIZE_MIN:
+                    self._sum_ahead(session, now)
             budget -= size
             if offset + size == state.log.end:
                 return
+
+    def _sum_ahead(self, session: int, now: float) -> None:
+        """Sums what comes next while the kernel sends what goes now."""
+        batch = self.state.next_batch(session, now)
+        if batch is not None:
+            segment_size = self._store.segment_size
+            size = min(batch.size_max, segment_size - batch.offset % segment_size)
+            if size > ha.BULK_SIZE_MIN:
+                self._sums_beside(session, batch.offset, self._store.slice(batch.offset, size), wait=False)
+
+    def _sums_beside(self, session: int, offset: int, data: memoryview, *, wait: bool) -> bool:
+        """Returns whether bulk to be sealed is being summed beside the loop; `wait`: the slave is served afterwards."""
+        place = self.state.digest_wanted(session, offset, len(data))
+        if place is None:
+            return False
+        waiting = self._summing.get(place)
+        if waiting is None:
+            waiting = self._summing[place] = set()
+            task = self._loop.run_in_executor(None, _sum, data)
+            task.add_done_callback(lambda done: self._summed(place, done))
+        if wait:
+            waiting.add(session)
+        return True
+
+    def _summed(self, place: Place, done: "asyncio.Future[bytes]") -> None:
+        waiting = self._summing.pop(place)
+        if self._stopped or done.cancelled():
+            return
+        self.state.put_digest(place, done.result())
+        for session in waiting:
+            self._pump_one(session)
 
     def _send_news(self) -> None:
         self._news_timer = None
@@ -313,15 +371,39 @@ class MasterShell:
     # --- carrying out -----------------------------------------------------------------------------------------------
 
     def _act(self, decisions: Iterable[Decision]) -> None:
+        if self._held:  # behind what waits for room on the disk
+            self._held.extend(decisions)
+            if len(self._held) > HELD_MAX:
+                self._fail(StoreError(f"the disk has been full for {len(self._held)} decisions"))
+            return
         if not decisions:
             return
         todo = deque(decisions)
         try:
             while todo:
-                self._carry_out(todo.popleft(), todo)
+                self._carry_out(todo[0], todo)
+                todo.popleft()
+        except DiskFull as error:
+            if not isinstance(todo[0], Save):
+                self._fail(error)
+                return
+            # Nothing that builds on the record happens before it is saved; room comes back, so it is tried again.
+            log.warning("the group's record can't be saved, trying on: %s", error)
+            self._held = deque([*todo, *self._held])  # what a lost wire made of it meanwhile is newer
         except (StoreError, OSError) as error:
-            log.error("this master can't go on: %s", error)
-            self._on_closed(f"the store failed: {error}", False)
+            self._fail(error)
+
+    def _fail(self, error: Exception) -> None:
+        self._held.clear()
+        log.error("this master can't go on: %s", error)
+        self._on_closed(f"the store failed: {error}", False)
+
+    def _try_again(self) -> None:
+        if self._held:
+            todo, self._held = self._held, deque()
+            self._act(todo)
+            if not self._held:
+                log.info("the group's record is saved, the disk has room again")
 
     def _carry_out(self, decision: Decision, todo: deque[Decision]) -> None:
         if isinstance(decision, Confirm):
@@ -332,7 +414,7 @@ class MasterShell:
         elif isinstance(decision, Send):
             wire = self._wires.get(decision.session)
             if wire is not None:
-                wire.send(decision.data)
+                wire.send(decision.frame())
         elif isinstance(decision, Close):
             wire = self._wires.pop(decision.session, None)
             if wire is not None:
@@ -355,7 +437,7 @@ class MasterShell:
                 self._on_saved(decision.record)
                 todo.extend(self.state.saved(decision.record, self._clock.monotonic()))
         else:
-            raise ConfigError(f"nobody carries out {decision!r}")
+            raise AssertionError(f"no code carries out {decision!r}")
 
     # --- time -------------------------------------------------------------------------------------------------------
 
@@ -369,6 +451,7 @@ class MasterShell:
         self._timer = self._loop.call_later(delay, self._tick)
 
     def _tick(self) -> None:
+        self._try_again()
         self.appended()  # an append that a full disk refused may still have filled up a segment
         self._act(self.state.tick(self._clock.monotonic()))
         self._pump()

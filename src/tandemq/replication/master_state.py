@@ -2,9 +2,11 @@
 
 Pure: bytes and `now` in, decisions out.
 
-    ASKING ──▶ TAKING ──▶ PREPARING ──▶ OPEN ──▶ DEPOSED
-      ▲  └───────────────────▲            │
-      └───────────────────────────────────┘  only a reign opened blindly that meets another reign of its group
+    ASKING ──▶ TAKING ──▶ PREPARING ──▶ SWAPPING ──▶ OPEN
+      └──────────────────────▲  └───────────────────▲     nothing to take back; a group that has no register yet
+    TAKING, PREPARING, SWAPPING ──▶ ASKING                somebody whom the opening needs was lost, or comes anew
+    OPEN ──▶ ASKING                                       a reign that nobody joined meets another of its group
+    every state ──▶ DEPOSED                               a higher epoch, or the operator's order
 
 Rules (design: the rules that make it safe), and where each one lives:
 
@@ -20,15 +22,38 @@ Rules (design: the rules that make it safe), and where each one lives:
  7. Durable means fdatasync         `flushed` comes only from the store; a slave's durable only from its acks.
 """
 
+from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from enum import Enum
+from hashlib import sha256
 from typing import Final
 
-from tandemq.codec import ha
-from tandemq.codec.ha import Ack, Challenge, Chunk, Head, Hello, Members, Preamble, Reason, Refuse, Start, Take, Welcome
+from tandemq.codec import ha_classic
+from tandemq.codec import ha_session as ha
+from tandemq.codec.ha_classic import Chunk, Head
+from tandemq.codec.ha_reasons import Reason
+from tandemq.codec.ha_register import Member, Register
+from tandemq.codec.ha_seal import SEALED_VERSION, Handshake, SealBroken
+from tandemq.codec.ha_session import (
+    Ack,
+    Challenge,
+    Farewell,
+    Hello,
+    Members,
+    NewRegister,
+    Preamble,
+    Refuse,
+    Registered,
+    Start,
+    Take,
+    Welcome,
+)
 from tandemq.errors import CodecError
-from tandemq.replication.acks import AckLevel, AckQueue, PutStatus
+from tandemq.model.ack_level import AckLevel
+from tandemq.replication import register as registers
+from tandemq.replication.accession import Case, Heard, Judgement, judge
+from tandemq.replication.acks import AckQueue, PutStatus
 from tandemq.replication.decisions import (
     Append,
     Batch,
@@ -47,19 +72,33 @@ from tandemq.replication.decisions import (
     Truncate,
 )
 from tandemq.replication.epochs import (
+    PROVISIONAL,
     Epoch,
     Promise,
     ReplicaRecord,
     common_point,
     from_items,
-    newness,
     place_of,
+    rank,
     to_items,
 )
-from tandemq.replication.session import Session, SessionState
+from tandemq.replication.register import RegisterKeeper, is_newer
+from tandemq.replication.session import STREAMING, Departure, Session, SessionState, departure_of
 
 HELLO_WAIT: Final = 5.0
 """Seconds a slave may take to answer our challenge."""
+DEPARTURES_MAX: Final = 64
+"""As many as there may be sessions: whoever connects without being a member must not fill the memory."""
+Place = tuple[int, int, int]
+"""Epoch, offset and size of log bytes."""
+DIGESTS_MAX: Final = 16
+"""Sums of log bytes kept: of what is sent now and next, for slaves at a few different places."""
+PROOF_WAIT: Final = 5.0
+"""Seconds after it connected in which a peer has to prove the key, where there is one: two round trips, TLS, and the
+slave's disk."""
+UNPROVEN_MAX: Final = 64
+"""Connections that have proven nothing yet. They have slots of their own, so that they can't keep slaves out; beyond so
+many the oldest one goes of the host that has most: a slave needs a moment to prove itself, who does not has time."""
 
 
 class Phase(Enum):
@@ -70,6 +109,8 @@ class Phase(Enum):
     TAKING = "taking back"
     """It copies from the furthest replica what it lost.  Read-only."""
     PREPARING = "preparing"
+    SWAPPING = "writing the register"
+    """Its new epoch is being stored by those it has heard.  Read-only."""
     OPEN = "open"
     """It takes writes."""
     DEPOSED = "deposed"
@@ -82,6 +123,10 @@ class MasterTerms:
 
     group: str
     level: AckLevel
+    address: str = ""
+    """Where clients find this broker, for the register."""
+    broker_id: int = 0
+    """The id it was configured with, for the register."""
     sync_flush: bool = False
     strict_open: bool = True
     """Never open without every replica that must be asked (SYNC_MASTER); else go on after `rejoin_wait`, loudly."""
@@ -90,8 +135,12 @@ class MasterTerms:
     gap_max: int = 256 << 20
     away_max: float = 15.0
     rejoin_wait: float = 10.0
+    loss_wait: float = 2.0
+    """Seconds for which everybody is asked all the same after the operator accepted a loss."""
     readers_wait: bool = False
     shared_key: str = ""
+    classic_peers: bool | None = None
+    """Whether RocketMQ slaves, which can't prove a key, are served and counted; None: where there is no key."""
     classic_batch: int = 32 * 1024
     batch: int = 8 << 20
     last_file_only: bool = False
@@ -113,10 +162,12 @@ class MasterState:
         now: float,
         ask: frozenset[str] = frozenset(),
         ordered: bool = False,
+        group_exists: bool = False,
     ) -> None:
-        """`ask`: replicas that must be heard before this node writes; see `must_ask`.
+        """`ask`: replicas that must be heard before this node writes where there is no register; see `must_ask`.
 
-        `ordered`: an operator promotes this node, and so decides for it where nobody can be asked.
+        `ordered`: an operator promotes this node.  `group_exists`: somebody of this name has a register, so that a node
+        without one never begins a group of its own.
         """
         self.record = record
         self.terms = terms
@@ -127,8 +178,19 @@ class MasterState:
         self.confirmed = min(record.confirmed, log.end)
         self.opened_without: frozenset[str] = frozenset()
         """Replicas that should have been heard before opening and were not."""
-        self.troubles: dict[str, tuple[float, Reason, str]] = {}
-        """Identity or host -> (when, reason, text) of its last refused or ended session; bounded."""
+        self.departures: dict[str, Departure] = {}
+        """Identity or host -> how its last session ended; bounded."""
+        self.began_at = now
+        self.provisional = False
+        """Open, but alone: it acknowledges one copy only, nobody follows it, it opens anew once others are heard."""
+        self.keeper = RegisterKeeper(record.replica, record.register)
+        self._group_exists = group_exists or record.register is not None
+        self._judged: Judgement | None = None
+        self._going_provisional = False
+        self._writes_to: frozenset[str] = frozenset()
+        """Replicas that must store the register of a new epoch before it opens."""
+        self._minting: Register | None = None
+        self._allowed_at: float | None = None
         self._new_id = new_id
         # Not itself, nor what it was before it lost its disk.
         self._ask = frozenset(replica for replica in ask if place_of(replica) != place_of(record.replica))
@@ -142,21 +204,28 @@ class MasterState:
         self._said_waiting = False
         self._frame: tuple[int, int, int, int, int, bool, bool] | None = None
         self._header = b""
+        self._digests: dict[Place, bytes] = {}
+        """SHA-256 of log bytes that were sealed last, or are about to be: they are summed once for all slaves."""
         level = terms.level
         self._append_confirms = level.needed(1) == 1 and not (level.durable or terms.sync_flush)
         """Whether readers may see a message as soon as it is appended; else a flush or an ack makes it visible."""
         self._saved_in_sync: frozenset[str] = frozenset()
+        self._saved_classic = False
+        self._serves_classic = not terms.shared_key if terms.classic_peers is None else terms.classic_peers
+        # A RocketMQ slave may take 5 s for its first word.
+        self._proof_wait = terms.housekeeping if self._serves_classic else min(PROOF_WAIT, terms.housekeeping)
 
     # --- the way to the throne --------------------------------------------------------------------------------------
 
     def start(self, now: float) -> list[Decision]:
         """Begins to ask; opens at once when there is nobody to ask."""
         out: list[Decision] = []
-        # On record, so that a crash before it opens does not forget whom to ask.
-        self.record = self.record.with_(in_sync=self.record.in_sync | self._ask)
+        if self.register is None:
+            # On record, so that a crash before it opens does not forget whom to ask.
+            self.record = self.record.with_(in_sync=self.record.in_sync | self._ask)
         self._campaign(out, self.record.promise.number, now)
-        if self._ask:
-            names = ", ".join(sorted(self._ask))
+        if self.waiting_for:
+            names = ", ".join(sorted(self.waiting_for))
             out.append(Note("asking", f"this master asks {names} for what it may have lost before it takes writes"))
         self._decide(out, now)
         return out
@@ -169,14 +238,19 @@ class MasterState:
     @property
     def waiting_for(self) -> frozenset[str]:
         """Replicas that have not been heard in the current asking."""
-        if self.phase is not Phase.ASKING:
+        if self.phase is not Phase.ASKING and not self.provisional:
             return frozenset()
+        judgement = self._judgement()
+        if judgement is not None:
+            return judgement.missing
         heard = {place_of(session.replica) for session in self._heard()}
         return frozenset(replica for replica in self._ask if place_of(replica) not in heard)
 
     def allow(self, now: float) -> list[Decision]:
-        """The operator says: open without those that don't come."""
+        """The operator accepts a loss: everybody is asked all the same, then it opens without those that don't come."""
         self._allowed = True
+        if self._allowed_at is None:
+            self._allowed_at = now
         out: list[Decision] = []
         self._decide(out, now)
         return out
@@ -195,30 +269,85 @@ class MasterState:
     def _heard(self) -> list[Session]:
         return [session for session in self.sessions.values() if session.state is SessionState.WAITING]
 
+    @property
+    def register(self) -> Register | None:
+        return self.keeper.read()
+
+    def _judgement(self) -> Judgement | None:
+        """By which case this node may open, and whom it must still hear; None: nobody has a register."""
+        record = self.record
+        me = Heard(record.replica, record.register, record.complete)
+        heard = [
+            Heard(session.replica, session.hello.register, session.hello.clean)
+            for session in self._heard()
+            if session.hello is not None
+        ]
+        lost = self.log.end == self.log.first and record.confirmed > self.log.end
+        return judge(me, record.has_opened and not lost, heard)
+
     def _decide(self, out: list[Decision], now: float) -> None:
-        """ASKING: opens, or takes from the furthest, as soon as those who must be heard were heard."""
-        if self.phase is not Phase.ASKING:
+        """Opens, or takes from the furthest first, as soon as those who must be heard were heard."""
+        if self.phase is not Phase.ASKING and not self.provisional:
             return
-        missing = self.waiting_for
-        if missing:
-            over = now >= self._asked_since + self.terms.rejoin_wait
-            if not (self._allowed or (over and not self.terms.strict_open)):
-                if over and not self._said_waiting:
-                    self._said_waiting = True
-                    names = ", ".join(sorted(missing))
-                    out.append(
-                        Note(
-                            "read-only",
-                            f"{names} did not come within {self.terms.rejoin_wait:g} s; they may hold acknowledged "
-                            "messages that this master lost, so it stays read-only. Start them, or allow it with "
-                            "haOpenWithoutReplicas=true or `tandemq broker promote --force`",
-                            loud=True,
-                        )
-                    )
-                return
-            names = ", ".join(sorted(missing))
+        judgement = self._judgement()
+        if judgement is not None:
+            self._decide_by_register(out, judgement, now)
+        elif not self._group_exists:
+            self._decide_without_register(out, now)
+
+    def _decide_by_register(self, out: list[Decision], judgement: Judgement, now: float) -> None:
+        register = judgement.register
+        if judgement.case is Case.NOT_NAMED or (judgement.yields and not self._ordered):
+            text = f"{register.holder} reigns or last reigned in epoch {register.epoch}"
+            if judgement.case is Case.NOT_NAMED:
+                text += f", and the register does not name {self.record.replica}"
+            self._step_down(out, text, register.epoch, now)
+        elif judgement.may_open:
+            self._accede(out, judgement, frozenset(), now)
+        elif self._allowed_at is not None and now >= self._allowed_at + self.terms.loss_wait:
+            names = ", ".join(sorted(judgement.missing))
             out.append(Note("opened-without", f"goes on without {names}: what only they hold is lost", loud=True))
-        self.opened_without = missing
+            self._accede(out, judgement, judgement.missing, now)
+        elif self.provisional or self._allowed:
+            return
+        elif judgement.may_open_provisionally and not self._ordered and self._may_be_alone(judgement, now):
+            names = ", ".join(sorted(judgement.missing))
+            text = f"opens provisionally, at one copy, until {names} can be heard"
+            out.append(Note("opened-provisionally", text, loud=True))
+            self._judged, self._going_provisional = judgement, True
+            self.phase = Phase.PREPARING
+            out.append(Prepare())
+        elif now >= self._asked_since + self.terms.rejoin_wait:
+            self._say_waiting(out, judgement.missing)
+
+    def _may_be_alone(self, judgement: Judgement, now: float) -> bool:
+        waited = now >= self._asked_since + self.terms.rejoin_wait
+        return judgement.was_alone or (waited and not self.terms.strict_open)
+
+    def _say_waiting(self, out: list[Decision], missing: frozenset[str]) -> None:
+        if self._said_waiting:
+            return
+        self._said_waiting = True
+        names = ", ".join(sorted(missing))
+        text = (
+            f"{names} did not come within {self.terms.rejoin_wait:g} s; they may hold acknowledged messages that this "
+            "master lost, so it stays read-only. Start them, or allow it with haOpenWithoutReplicas=true or "
+            "`tandemq broker promote --accept-loss`"
+        )
+        out.append(Note("read-only", text, loud=True))
+
+    def _accede(self, out: list[Decision], judgement: Judgement, without: frozenset[str], now: float) -> None:
+        """Everybody needed was heard: take the furthest log, then begin the reign."""
+        if self.provisional:
+            self._end_reign(out, "it has been heard and opens anew", self.number, asking=True)
+            self.provisional = False
+        self._judged, self._going_provisional = judgement, False
+        self.opened_without = without
+        named = judgement.register.everybody
+        self._writes_to = frozenset(s.replica for s in self._heard() if s.replica in named)
+        self._go_on(out, now)
+
+    def _go_on(self, out: list[Decision], now: float) -> None:
         furthest = self._furthest()
         if furthest is None:
             self.phase = Phase.PREPARING
@@ -226,16 +355,35 @@ class MasterState:
         else:
             self._take(out, furthest, now)
 
+    def _decide_without_register(self, out: list[Decision], now: float) -> None:
+        """The rules of the version before, until the group has a register."""
+        missing = self.waiting_for
+        if missing:
+            over = now >= self._asked_since + self.terms.rejoin_wait
+            if not (self._allowed or (over and not self.terms.strict_open)):
+                if over:
+                    self._say_waiting(out, missing)
+                return
+            names = ", ".join(sorted(missing))
+            out.append(Note("opened-without", f"goes on without {names}: what only they hold is lost", loud=True))
+        self.opened_without = missing
+        self._judged = None
+        self._go_on(out, now)
+
     def _furthest(self) -> Session | None:
         """The replica whose log is newer than ours."""
         heard = self._heard()
         end = self.log.end
-        if any(self._holds_other_reign(session) for session in heard):
+        named = self._judged.register.everybody if self._judged is not None else None
+        if named is not None:
+            heard = [session for session in heard if session.replica in named]
+        blind = self._judged is not None and self.record.register is None and self.record.blind_from >= 0
+        if blind or any(self._holds_other_reign(session) for session in heard):
             end = min(end, self.record.blind_from)
-        best, mark = None, newness(self.record.history, end, self.record.alone_from)
+        best, mark = None, rank(self.record.history, end, self.record.alone_from)
         for session in heard:
             assert session.hello is not None
-            theirs = newness(session.history, session.hello.end, session.hello.alone_from)
+            theirs = rank(session.history, session.hello.end, session.hello.alone_from)
             if theirs > mark:
                 best, mark = session, theirs
         return best
@@ -246,9 +394,8 @@ class MasterState:
         agreed = common_point(self.record.history, self.log.end, donor.history, hello.end)
         if agreed is None or agreed < max(hello.first, self.log.first):
             save_from = self.log.first if agreed is None else max(agreed, self.log.first)
-            out.append(
-                Reset(hello.first, save_from, self.log.end, f"starts over from what replica {donor.replica} has")
-            )
+            why = f"starts over from what replica {donor.replica} has"
+            out.append(Reset(hello.first, save_from, self.log.end, why, "reset-other-history"))
             self.log.first = self.log.end = hello.first
         elif agreed < self.log.end:
             out.append(Truncate(agreed, self.log.end, f"replica {donor.replica} has the newer history"))
@@ -277,38 +424,139 @@ class MasterState:
 
     def prepared(self, end: int, now: float) -> list[Decision]:
         """The log is whole and on disk up to `end`: begin the reign."""
-        assert self.phase is Phase.PREPARING
+        if self.phase is not Phase.PREPARING:
+            return []  # one of those heard was lost meanwhile: all are asked again
         self.log.end = self.log.flushed = end
         out: list[Decision] = []
+        if self._going_provisional:
+            self._open_provisionally(out, now)
+        elif self._judged is not None:
+            fresh = self._judgement()
+            if fresh is None or fresh.register.version != self._judged.register.version:
+                # Somebody heard meanwhile knows of a newer reign.
+                self.phase = Phase.ASKING
+                self._decide(out, now)
+            else:
+                self._write_register(out, self._judged, now)
+        else:
+            self._open_without_register(out, now)
+        return out
+
+    def _open_provisionally(self, out: list[Decision], now: float) -> None:
+        """The last holder, alone: the register stays as it is, nobody promises to this reign."""
         promise = self.record.promise
-        epoch = Epoch(promise.number, promise.id, end)
+        epoch = Epoch(promise.number, PROVISIONAL + promise.id, self.log.end)
+        history = self.record.history.opened(epoch.number, epoch.id, epoch.start)
+        self._save(out, history=history, reigning=True, follows="")
+        self.provisional, self._going_provisional = True, False
+        self._begin(out, epoch, now)
+        # What it asks for from now on is another epoch than the one it writes in.
+        self._campaign(out, promise.number, now)
+        self._decide(out, now)
+
+    def _write_register(self, out: list[Decision], judgement: Judgement, now: float) -> None:
+        """The log is taken and on disk: the new epoch goes to the disks of all who were heard, then it opens."""
+        promise, heard = self.record.promise, self._heard()
+        whole = frozenset(session.replica for session in heard if self._holds_all(session))
+        register = registers.of_new_epoch(
+            judgement.register, promise.number, promise.id, self._me, whole, judgement.replaces
+        )
+        self.keeper.begin(register)
+        self._save(out, **self._of_register(register), before=None, blind_from=-1, alone_from=-1, follows="")
+        self.phase = Phase.SWAPPING
+        self._writes_to |= {s.replica for s in heard if s.replica in register.everybody}
+        for session in heard:
+            self._send(out, session, NewRegister(register), now)
+        self._open_if_stored(out, now)
+
+    def _holds_all(self, session: Session) -> bool:
+        hello = session.hello
+        assert hello is not None
+        end = min(hello.end, hello.durable) if self._uses_durable else hello.end
+        agreed = common_point(self.record.history, self.log.end, session.history, end)
+        return agreed == self.log.end
+
+    @property
+    def _uses_durable(self) -> bool:
+        return self.terms.level.durable
+
+    @property
+    def _me(self) -> Member:
+        return Member(self.record.replica, self.terms.address, self.terms.broker_id)
+
+    def _of_register(self, register: Register) -> dict[str, object]:
+        """What the record says beside the register, for those who read only that: the others of the group."""
+        here = {self.record.replica}
+        return {
+            "register": register,
+            "members": register.member_ids - here,
+            "in_sync": frozenset(register.in_sync) - here,
+        }
+
+    def _open_if_stored(self, out: list[Decision], now: float) -> None:
+        if self.phase is not Phase.SWAPPING or not all(self.keeper.has_stored(one) for one in self._writes_to):
+            return
+        promise = self.record.promise
+        epoch = Epoch(promise.number, promise.id, self.log.end)
+        history = self.record.history.opened(epoch.number, epoch.id, epoch.start)
+        self._save(out, history=history, reigning=True, follows="", complete=True)
+        self._begin(out, epoch, now)
+        for session in self._heard():
+            self._welcome(out, session, now)
+
+    def _begin(self, out: list[Decision], epoch: Epoch, now: float) -> None:
+        self.phase = Phase.OPEN
+        self._ordered = False  # the order is carried out: from now on it is the holder, as any other
+        # Away until they count; who does not come leaves in time.
+        self._away = dict.fromkeys(self.record.in_sync, (now, self.log.end))
+        self.acks.restart(self.log.end, "no slave is in sync yet")
+        self._count_size()
+        out.append(Opened(epoch))
+        self._confirm(out)
+
+    def _count_size(self) -> None:
+        if self.register is None:
+            self.acks.set_members(self.record.members)
+        else:
+            self.acks.set_size(self.keeper.size(self._reachable()))
+
+    def _reachable(self) -> frozenset[str]:
+        return frozenset(s.replica for s in self.sessions.values() if s.is_streaming and not s.classic)
+
+    def _open_without_register(self, out: list[Decision], now: float) -> None:
+        """Case 4, a group that begins; or a group of the version before, which gets its register later."""
+        promise, end = self.record.promise, self.log.end
         # Nobody was asked, and no operator has ordered it.
         blind = not (self._ask or self._ordered)
+        others = self._other_members()
+        changes: dict[str, object] = {"members": others, "in_sync": frozenset()}
+        if not others:
+            # Nobody else belongs to it: its register is on this disk, and so everywhere.
+            new = registers.minted(self._new_id(), self._me)
+            register = registers.of_new_epoch(new, promise.number, promise.id, self._me, frozenset())
+            self.keeper.begin(register)
+            changes = self._of_register(register)
         # Everything is on this node's own disk now, so nobody else holds what it could lose.
+        epoch = Epoch(promise.number, promise.id, end)
         self._save(
             out,
             history=self.record.history.opened(epoch.number, epoch.id, epoch.start),
-            members=self._other_members(),
-            in_sync=frozenset(),
             reigning=True,
             follows="",
             complete=True,
             before=self.record.before if blind else None,
             blind_from=_since(self.record.blind_from, end) if blind else -1,
             alone_from=_since(self.record.alone_from, end) if blind else -1,
+            **changes,
         )
-        self.phase = Phase.OPEN
-        self.acks.restart(end, "no slave is in sync yet")
-        self.acks.set_members(self.record.members)
-        out.append(Opened(epoch))
-        self._confirm(out)
+        self._begin(out, epoch, now)
         for session in self._heard():
             self._welcome(out, session, now)
-        return out
 
     def _other_members(self) -> frozenset[str]:
         here = place_of(self.record.replica)
-        return frozenset(r for r in self.record.members | self.record.in_sync if place_of(r) != here)
+        known = self.record.members | self.record.in_sync | {self.record.follows}
+        return frozenset(r for r in known if r and place_of(r) != here)
 
     # --- connections ------------------------------------------------------------------------------------------------
 
@@ -317,9 +565,22 @@ class MasterState:
         out: list[Decision] = []
         session = Session(session_id, peer, now, now, now)
         self.sessions[session_id] = session
-        if len(self.sessions) > self.terms.sessions_max:
-            self._close(out, session, Reason.TOO_MANY, f"there are {self.terms.sessions_max} sessions already", now)
+        unproven = [session for session in self.sessions.values() if not session.proven]
+        if len(unproven) > UNPROVEN_MAX:
+            by_host = Counter(session.host for session in unproven)
+            oldest = max(unproven, key=lambda session: by_host[session.host])
+            text = f"{UNPROVEN_MAX} connections have not proven that they belong here, {oldest.peer} is one of them"
+            self._close(out, oldest, Reason.TOO_MANY, text, now)
         return out
+
+    def _is_room(self, out: list[Decision], session: Session, replica: str, now: float) -> bool:
+        """Gives one that has proven itself a slot; closes it if there is none left."""
+        others = [other for other in self.sessions.values() if other.proven and other.replica != replica]
+        if len(others) >= self.terms.sessions_max:
+            self._close(out, session, Reason.TOO_MANY, f"there are {self.terms.sessions_max} sessions already", now)
+            return False
+        session.proven = True
+        return True
 
     def disconnected(self, session_id: int, now: float, reason: Reason = Reason.LOST, text: str = "") -> list[Decision]:
         """The connection broke, or the shell closed it."""
@@ -337,7 +598,8 @@ class MasterState:
         if session is None or not len(data):
             return out
         session.last_heard = now
-        if session.state is SessionState.CONNECTED and not session.classic:
+        if not session.spoke:
+            session.spoke = True
             if ha.is_tls(data[0]):
                 text = f"{session.peer} speaks TLS, this HA port does not (haTlsEnable=false)"
                 self._close(out, session, Reason.TLS, text, now)
@@ -351,6 +613,9 @@ class MasterState:
                     self._dispatch(out, session, event, now)
                     if session_id not in self.sessions:
                         break
+        except SealBroken as error:
+            reason = Reason.CORRUPT if session.proven else Reason.KEY_REFUSED
+            self._close(out, session, reason, f"{session.replica or session.peer}: {error}", now)
         except CodecError as error:
             self._close(out, session, Reason.CORRUPT, str(error), now)
         return out
@@ -364,10 +629,16 @@ class MasterState:
             self._on_hello(out, session, event, now)
         elif isinstance(event, Start) and session.state is SessionState.CHECKING:
             self._on_start(out, session, event, now)
+        elif isinstance(event, Registered):
+            self._on_registered(out, session, event, now)
         elif isinstance(event, Head | Chunk) and session.state is SessionState.DONATING:
             self._on_taken(out, session, event, now)
         elif isinstance(event, Refuse):
             self._on_refuse(out, session, event, now)
+        elif isinstance(event, Farewell):
+            self._bid_farewell(out, session, event.code, event.text, now)
+        elif isinstance(event, Chunk) and event.last and not session.frames.sound:
+            self._close(out, session, Reason.CORRUPT, "log bytes nobody asked for, and damaged", now)
         elif isinstance(event, Ack | Head | Chunk | Start | Hello):
             pass  # on its way when we challenged again or asked for something else; the session goes on from there
         else:
@@ -380,27 +651,52 @@ class MasterState:
         if self.phase is Phase.DEPOSED:
             self._close(out, session, Reason.NOT_MASTER, "this broker was deposed and is no master now", now)
             return
-        if preamble.version != ha.VERSION:
-            text = f"HA session version {preamble.version}, this master speaks {ha.VERSION}"
+        if preamble.version not in ha.VERSIONS:
+            text = f"HA session version {preamble.version}, this master speaks up to {max(ha.VERSIONS)}"
             self._close(out, session, Reason.VERSION, text, now)
             return
         session.nonce = preamble.nonce
+        session.frames.control_size_max = ha.CONTROL_SIZE_MAX
         self._challenge(out, session, now)
 
     def _challenge(self, out: list[Decision], session: Session, now: float) -> None:
-        promise = self.record.promise
+        promise, key, group = self.record.promise, self.terms.shared_key, self.terms.group
         session.own_nonce = mine = session.own_nonce or self._new_id()
-        proof = ha.key_proof(self.terms.shared_key, "master", session.nonce, mine, self.terms.group)
         session.state = SessionState.CHALLENGED
         session.hello = None
-        self._send(out, session, Challenge(ha.VERSION, mine, proof, promise.number, promise.id), now)
+        replica, register = self.record.replica, self.register
+        if not key:
+            proof = ha.key_proof("", "master", session.nonce, mine, group)
+            self._send(
+                out, session, Challenge(ha.VERSION, mine, proof, promise.number, promise.id, replica, register), now
+            )
+            return
+        claim = ha.claim_of(promise.id, replica, register)
+        handshake = Handshake(key, group, session.nonce, mine, promise.number, claim)
+        challenge = Challenge(SEALED_VERSION, mine, handshake.proof(), promise.number, promise.id, replica, register)
+        self._send(out, session, challenge, now)
+        if session.seal is None:
+            session.seal, theirs = handshake.seals()
+            session.frames.secure(theirs)
 
     def _on_hello(self, out: list[Decision], session: Session, hello: Hello, now: float) -> None:
         refusal = self._refusal(session, hello)
         if refusal is not None:
             self._close(out, session, *refusal, now)
             return
+        if not session.proven and not self._is_room(out, session, hello.replica, now):
+            return
         promised = Promise(hello.promised_number, hello.promised_id)
+        session.observer, session.packs = hello.observer, hello.compression == ha.ZSTD
+        is_open = self.phase is Phase.OPEN and not self.provisional
+        if session.observer and (promised != self.record.promise or not is_open):
+            # What an observer promised, saw or holds decides nothing here: it comes again when this master is open.
+            self._close(
+                out, session, Reason.NOT_MASTER, f"observer {hello.replica} is served when this master is open", now
+            )
+            return
+        if not session.observer and self._met_another_register(out, session, hello, now):
+            return
         if promised != self.record.promise:
             self._on_other_promise(out, session, promised, hello, now)
             return
@@ -411,12 +707,13 @@ class MasterState:
             # Of a reign nobody joined: its promise was withdrawn, its bytes may be taken over. Numbers must still grow.
             self._campaign(out, session.history.last_number, now)
             return
-        if self.phase is Phase.OPEN and self._holds_other_reign(session):
+        is_regular = self.phase is Phase.OPEN and not self.provisional
+        if is_regular and not session.observer and self._holds_other_reign(session):
             text = f"replica {hello.replica} holds a reign of this group that this master does not know"
             self._give_way(out, hello, max(session.history.last_number, self.number), text, now)
             return
         session.state = SessionState.WAITING
-        if self.phase is Phase.OPEN:
+        if self.phase is Phase.OPEN and not self.provisional:
             self._welcome(out, session, now)
             return
         if self._holds_other_reign(session):
@@ -425,8 +722,8 @@ class MasterState:
         self._decide(out, now)
 
     def _refusal(self, session: Session, hello: Hello) -> tuple[Reason, str] | None:
-        expected = ha.key_proof(self.terms.shared_key, "slave", session.nonce, session.own_nonce, hello.replica)
-        if not ha.same_proof(hello.proof, expected):
+        expected = ha.key_proof("", "slave", session.nonce, session.own_nonce, hello.replica)
+        if session.seal is None and not ha.same_proof(hello.proof, expected):
             return Reason.KEY_REFUSED, f"{hello.replica} from {session.peer} did not prove the shared key"
         if hello.group != self.terms.group:
             return Reason.WRONG_GROUP, f"slave of group {hello.group!r} at a master of group {self.terms.group!r}"
@@ -445,14 +742,69 @@ class MasterState:
             f"replica {hello.replica} serves epoch {promised.number}/{promised.id[:8]}, ours is {self.number}; "
             "if nobody reigns in that one, promote the broker with the highest epoch"
         )
-        if not self.record.promise.allows(promised.number, promised.id):
+        if promised.number < self.number:
             return  # the answer to an earlier challenge of ours; the one to the last is on its way
-        if self.phase is Phase.OPEN:
+        if self.provisional:
+            self._campaign(out, promised.number, now)
+        elif self.phase is Phase.OPEN and self.register is not None:
+            # A promise is no reign: it only raises the number that this master must use.
+            self._ask_again(out, promised.number, text, now)
+        elif self.phase is Phase.OPEN:
             self._give_way(out, hello, promised.number, text, now)
+        elif self.phase is Phase.SWAPPING:
+            self.phase = Phase.ASKING
+            self._campaign(out, promised.number, now)
         elif self.phase is Phase.ASKING:
             self._campaign(out, promised.number, now)
         else:
             self._close(out, session, Reason.PROMISED, text, now)
+
+    def _met_another_register(self, out: list[Decision], session: Session, hello: Hello, now: float) -> bool:
+        """A replica with a newer register, of another group, or one that does not name this node."""
+        mine, theirs = self.register, hello.register
+        if theirs is not None and mine is not None and theirs.group_id != mine.group_id:
+            if mine.member_ids == {self.record.replica} and not mine.joining and self.record.blind_from >= 0:
+                self._abandon_group(out, f"replica {hello.replica} belongs to the group that was here before", now)
+            else:
+                text = f"{hello.replica} belongs to another group of this name ({theirs.group_id}, not {mine.group_id})"
+                self._close(out, session, Reason.WRONG_GROUP, text, now)
+            return True
+        is_ahead = theirs is not None and (mine is None or theirs.epoch > mine.epoch)
+        if theirs is not None and is_ahead and self.phase in (Phase.OPEN, Phase.SWAPPING):
+            text = f"replica {hello.replica} has the register of epoch {theirs.epoch}, held by {theirs.holder}"
+            if theirs.holder == self.record.replica:
+                self._ask_again(out, theirs.epoch, text, now)
+            else:
+                self._step_down(out, text, theirs.epoch, now)
+            return True
+        if hello.refused:
+            if theirs is not None and is_newer(theirs, mine) and self.phase is Phase.ASKING:
+                self._step_down(out, hello.refused, theirs.epoch, now)
+            else:
+                self._close(out, session, Reason.NOT_NAMED, hello.refused, now)
+            return True
+        return False
+
+    def _abandon_group(self, out: list[Decision], text: str, now: float) -> None:
+        """A group that this node began without knowing of the one that exists, and that nobody has joined."""
+        out.append(Note("abandons-group", text, loud=True))
+        self.keeper = RegisterKeeper(self.record.replica, None)
+        self._group_exists = True
+        self.record = self.record.with_(register=None, members=frozenset(), in_sync=frozenset())
+        self._ask_again(out, self.number, text, now)
+
+    def _ask_again(self, out: list[Decision], above: int, text: str, now: float) -> None:
+        """The reign is over; it asks with a higher number, and opens again if those it needs are heard."""
+        if self.phase is Phase.OPEN:
+            self._end_reign(out, text, above, asking=True)
+        self.provisional = False
+        self.phase = Phase.ASKING
+        self._save(out, reigning=False)
+        for session in list(self.sessions.values()):
+            if session.classic:
+                self._close(out, session, Reason.NOT_MASTER, text, now)
+        self._campaign(out, above, now)
+        self._decide(out, now)
 
     def _replace(self, out: list[Decision], session: Session, replica: str, now: float) -> None:
         for other in list(self.sessions.values()):
@@ -507,6 +859,7 @@ class MasterState:
             history=to_items(self.record.history),
             members=sorted(self.record.members),
             in_sync=sorted(self.record.in_sync),
+            register=self.register if is_open else None,
         )
 
     def _start_of_empty(self, last_file_only: bool) -> int:
@@ -521,6 +874,7 @@ class MasterState:
         session.start_max = 0 if agreed is None else agreed
         frame = self._welcome_frame(session, is_open=True)
         session.sent = frame.start_empty_at
+        session.told_register = frame.register.revision if frame.register is not None else -1
         session.state = SessionState.CHECKING
         self._send(out, session, frame, now)
 
@@ -541,7 +895,9 @@ class MasterState:
         session.state = SessionState.CATCHING_UP
         session.budget_at = session.rate_from = now
         out.append(Note("session", f"replica {session.replica} ({session.peer}) follows from {start.offset}"))
-        self._send(out, session, self._members_frame(), now)
+        if self.register is None:
+            self._send(out, session, self._members_frame(), now)
+        self._tell_register(out, now)
         self._progress(out, session, now)
 
     def _on_ack(self, out: list[Decision], session: Session, ack: Ack, now: float) -> None:
@@ -561,18 +917,22 @@ class MasterState:
         """A slave's offsets moved: does it count now, and what does that complete?"""
         if session.received >= self.log.end:
             session.caught_up_at = now
-        if session.state is SessionState.CATCHING_UP and self.log.end - session.received < self.terms.gap_max:
+        gap = self.log.end - session.received
+        if session.state is SessionState.CATCHING_UP and gap < self.terms.gap_max and not session.observer:
             self._join(out, session)
-        if session.state is SessionState.IN_SYNC:
-            self.acks.acked(session.replica, session.received, session.durable)
+        if session.state is SessionState.IN_SYNC and (not session.classic or self._counts_classic(out, session)):
+            self.acks.acked(session.replica, session.received, session.durable, classic=session.classic)
             self._confirm(out)
 
     def _join(self, out: list[Decision], session: Session) -> None:
         """In sync: on record before the first ack counts, so that a crash can't forget whom to ask."""
-        self._away.pop(session.replica, None)
         if session.classic:
-            session.state = SessionState.IN_SYNC
+            self._join_classic(out, session)
             return
+        if self.register is not None:
+            self._join_by_register(out, session)
+            return
+        self._away.pop(session.replica, None)
         if session.replica in self._saved_in_sync:
             session.state = SessionState.IN_SYNC
         elif session.replica not in self.record.in_sync:
@@ -586,18 +946,163 @@ class MasterState:
                 alone_from=-1,
             )
 
+    def _join_classic(self, out: list[Decision], session: Session) -> None:
+        """A RocketMQ slave counts only from where it was seen to receive: nobody may wait for what lies before."""
+        oldest = self.acks.oldest_waiting
+        if oldest is None or oldest > session.start_max:
+            session.state = SessionState.IN_SYNC
+
+    def _counts_classic(self, out: list[Decision], session: Session) -> bool:
+        """Whether its copies may count: only when the register says on disk since where, and somebody needs them."""
+        register = self.register
+        if register is None or self._saved_classic:
+            return True
+        wanted = self.terms.level.needed(self.acks.group_size) > register.size or self.acks.wants_classic
+        if wanted and register.classic_from < 0:
+            self._swap(out, registers.with_classic_from(register, session.start_max))
+        return False
+
+    def _join_by_register(self, out: list[Decision], session: Session) -> None:
+        """What a replica that has nearly everything may become next; the register says so before its acks count."""
+        register, replica = self.register, session.replica
+        assert register is not None
+        assert session.hello is not None
+        if replica in self._saved_in_sync:
+            if replica in self.keeper.counted_members:
+                self._away.pop(replica, None)
+                session.state = SessionState.IN_SYNC
+                out.append(Note("in-sync", f"replica {replica} ({session.peer}) is in sync"))
+        elif replica in register.member_ids:
+            if replica not in register.in_sync and self._holds_confirmed(session):
+                self._swap(out, registers.with_in_sync(register, {*register.in_sync, replica}))
+        elif replica in register.joining_ids:
+            if not self.keeper.waits_of_joining(replica) and self._holds_confirmed(session):
+                self._swap(out, registers.with_joined(register, replica), alone_from=-1, blind_from=-1, before=None)
+        elif session.hello.registers and self.keeper.has_stored(replica):
+            newcomer = Member(replica, session.address, session.hello.broker_id)
+            self._swap(out, registers.with_joining(register, newcomer))
+            given = next(one.broker_id for one in (self.register or register).joining if one.replica == replica)
+            if given != session.hello.broker_id:
+                text = f"replica {replica} has brokerId {given}: {session.hello.broker_id} is taken, or it has none"
+                out.append(Note("broker-id", text, loud=True))
+
+    def _holds_confirmed(self, session: Session) -> bool:
+        """Whether it has all that was acknowledged with a copy elsewhere, durably where such levels are used."""
+        others = self.terms.level.needed(self.acks.group_size) > 1
+        owed = max(self.acks.acknowledged, self.confirmed if others else 0)
+        return (session.durable if self._uses_durable else session.received) >= owed
+
+    def _swap(self, out: list[Decision], new: Register, **more: object) -> None:
+        """The one way in which a reigning master changes the register: on its own disk first, then told."""
+        swapped = self.keeper.swap(self.register, new)
+        assert swapped
+        self._save(out, **self._of_register(new), **more)
+
+    def _on_registered(self, out: list[Decision], session: Session, stored: Registered, now: float) -> None:
+        if self._minting is not None and stored.epoch == self.number and stored.revision == self._minting.revision:
+            session.has_minted = True
+            self._mint(out, now)
+        if not session.replica or not self.keeper.stored(session.replica, stored.epoch, stored.revision):
+            return
+        if self.phase is Phase.SWAPPING:
+            self._open_if_stored(out, now)
+        elif self.phase is Phase.OPEN:
+            self._reconsider(out, now)
+
+    def _reconsider(self, out: list[Decision], now: float) -> None:
+        """Somebody knows more than before: that may let others join or count."""
+        self._count_size()
+        for session in list(self.sessions.values()):
+            if session.state is SessionState.CATCHING_UP or (session.classic and session.is_streaming):
+                self._progress(out, session, now)
+
+    def _mint(self, out: list[Decision], now: float) -> None:
+        """A group of the version before gets its register: as soon as all on record are in sync and know what it is.
+
+        On the others' disks first: should this master be lost on the way, whoever is asked tells of it.
+        """
+        if self.register is not None or self.phase is not Phase.OPEN or not self.record.members:
+            return
+        found = {s.replica: s for s in self.sessions.values() if s.state is SessionState.IN_SYNC and not s.classic}
+        if any(one not in found or not self._knows_registers(found[one]) for one in self.record.members):
+            return
+        others = [found[one] for one in sorted(self.record.members)]
+        if self._minting is None or self._minting.member_ids != {self.record.replica, *self.record.members}:
+            members = [Member(s.replica, s.address, s.hello.broker_id if s.hello else 0) for s in others]
+            new = registers.minted(
+                self._new_id() if self._minting is None else self._minting.group_id, self._me, members
+            )
+            self._minting = registers.of_new_epoch(
+                new, self.number, self.record.promise.id, self._me, frozenset(self.record.members)
+            )
+            for session in others:
+                session.has_minted = False
+                self._send(out, session, NewRegister(self._minting), now)
+        if all(session.has_minted for session in others):
+            register, self._minting = self._minting, None
+            self.keeper.begin(register)
+            for session in others:
+                self.keeper.stored(session.replica, register.epoch, register.revision)
+            out.append(Note("register", f"the group has a register now: {', '.join(sorted(register.member_ids))}"))
+            self._save(out, **self._of_register(register))
+
+    def _knows_registers(self, session: Session) -> bool:
+        return session.hello is not None and session.hello.registers
+
+    def forget(self, replica: str, now: float, *, accept_loss: bool = False) -> tuple[str, list[Decision]]:
+        """Takes a replica out of the group; why not, if it may not be, and what to do."""
+        out: list[Decision] = []
+        register = self.register
+        if self.phase is not Phase.OPEN:
+            return f"this broker is no open master but {self.phase.value}", out
+        if register is None:
+            if replica not in self.record.members:
+                return f"no replica {replica} is on record", out
+            self._away.pop(replica, None)
+            self._save(out, members=self.record.members - {replica}, in_sync=self.record.in_sync - {replica})
+            return "", out
+        if replica == self.record.replica:
+            return "that is this broker itself: promote another one first", out
+        if replica not in register.everybody:
+            return f"the register does not name {replica}", out
+        if self.provisional and not accept_loss:
+            return "this master reigns provisionally and may lack what that replica holds; use --accept-loss", out
+        stay = (register.member_ids & self._saved_in_sync) - {replica, self.record.replica}
+        owed = max(self.acks.acknowledged, self.confirmed)
+        safe = self.log.flushed >= owed if not stay else any(self._durable_of(one) >= owed for one in stay)
+        if replica in register.member_ids and not (safe or accept_loss):
+            return (
+                "not everything acknowledged is on the disk of another replica that stays yet; try again in a moment, "
+                "or use --accept-loss"
+            ), out
+        self._away.pop(replica, None)
+        for session in list(self.sessions.values()):
+            if session.replica == replica and not session.classic:
+                self._close(out, session, Reason.NOT_NAMED, f"the operator made the group forget {replica}", now)
+        self._away.pop(replica, None)
+        self._swap(out, registers.without(register, replica))
+        out.append(Note("forgotten", f"the operator made the group forget {replica}", loud=True))
+        return "", out
+
     def saved(self, record: ReplicaRecord, now: float) -> list[Decision]:
         """The record is on disk: replicas that it names count from now on."""
         out: list[Decision] = []
         changed = record.in_sync != self._saved_in_sync
         self._saved_in_sync = record.in_sync
+        self._saved_classic = record.register is not None and record.register.classic_from >= 0
         if self.phase is not Phase.OPEN:
+            return out
+        if self.register is not None:
+            self._tell_register(out, now)
+            self._reconsider(out, now)
+            self._confirm(out)
             return out
         for session in self.sessions.values():
             if session.state is SessionState.CATCHING_UP and session.replica in record.in_sync:
                 session.state = SessionState.IN_SYNC
                 self.acks.acked(session.replica, session.received, session.durable)
                 out.append(Note("in-sync", f"replica {session.replica} ({session.peer}) is in sync"))
+        self._mint(out, now)
         if changed:
             # Who left is told too: a slave asks those on its record before it opens, and would wait for the one gone.
             self.acks.set_members(self.record.members)
@@ -607,6 +1112,15 @@ class MasterState:
 
     def _members_frame(self) -> Members:
         return Members(sorted(self.record.members), sorted(self.record.in_sync))
+
+    def _tell_register(self, out: list[Decision], now: float) -> None:
+        register = self.register
+        if register is None or self.provisional:
+            return
+        for session in self.sessions.values():
+            if session.is_streaming and not session.classic and session.told_register < register.revision:
+                session.told_register = register.revision
+                self._send(out, session, NewRegister(register), now)
 
     def _tell_members(self, out: list[Decision], now: float) -> None:
         for session in self.sessions.values():
@@ -620,6 +1134,8 @@ class MasterState:
             return None
         stop = self.record.history.stop_of(session.sent, self.log.end)
         size = min(stop - session.sent, self.terms.classic_batch if session.classic else self.terms.batch)
+        if session.packs:
+            size = min(size, ha.PACK_SIZE_MAX)
         if self.terms.rate_max is not None:
             size = min(size, session.allowance(self.terms.rate_max, now))
         return Batch(session.sent, size) if size > 0 else None
@@ -643,16 +1159,53 @@ class MasterState:
         """What goes before the bytes of a batch; `data` are all of them."""
         session = self.sessions[session_id]
         if session.classic:
-            return ha.encode_transfer_header(session.sent, len(data))
+            return ha_classic.encode_transfer_header(session.sent, len(data))
         session.told_confirmed = self.confirmed
         epoch = self.record.history.number_at(session.sent)
         acks = self.acks
+        if session.seal is not None:
+            place = (self.number, session.sent, len(data))
+            if place not in self._digests:
+                self.put_digest(place, sha256(data).digest())
+            return ha.encode_sealed_data_header(
+                session.seal,
+                epoch,
+                session.sent,
+                self.confirmed,
+                len(data),
+                self._digests[place],
+                acks.wants_durable,
+                acks.is_lone,
+            )
         frame = (self.number, epoch, session.sent, len(data), self.confirmed, acks.wants_durable, acks.is_lone)
         if frame != self._frame:
             # Within a reign the same place holds the same bytes: they are summed once for all slaves.
             self._frame = frame
             self._header = ha.encode_data_header(epoch, session.sent, self.confirmed, data, *frame[-2:])
         return self._header
+
+    def digest_wanted(self, session_id: int, offset: int, size: int) -> Place | None:
+        """Returns the name of log bytes that will be sealed and are not summed yet; None if there is nothing to do."""
+        place = (self.number, offset, size)
+        session = self.sessions.get(session_id)
+        return None if session is None or session.seal is None or place in self._digests else place
+
+    def put_digest(self, place: Place, digest: bytes) -> None:
+        """Log bytes were summed.  Within a reign the same place holds the same bytes."""
+        self._digests[place] = digest
+        while len(self._digests) > DIGESTS_MAX:
+            del self._digests[next(iter(self._digests))]
+
+    def packed_frame(self, session_id: int, data: memoryview | bytes) -> bytes | None:
+        """Returns a batch as the whole frame that a slave behind a thin link asked for; None for any other slave."""
+        session = self.sessions[session_id]
+        if not session.packs:
+            return None
+        session.told_confirmed = self.confirmed
+        epoch = self.record.history.number_at(session.sent)
+        acks = self.acks
+        frame = ha.encode_packed(epoch, session.sent, self.confirmed, data, acks.wants_durable, acks.is_lone)
+        return frame if session.seal is None else ha.sealed(frame, session.seal)
 
     def sent(self, session_id: int, stop: int, now: float) -> None:
         """A frame with log bytes up to `stop` is on its way."""
@@ -677,8 +1230,9 @@ class MasterState:
         session.replica = session.address = f"classic@{session.peer.rpartition(':')[0]}"
         if self.phase is not Phase.OPEN:
             self._close(out, session, Reason.NOT_MASTER, f"this master is not open but {self.phase.value}", now)
-        elif self.terms.shared_key:
-            self._close(out, session, Reason.CLASSIC_REFUSED, "RocketMQ slaves can't prove the shared key", now)
+        elif not self._serves_classic:
+            text = "it speaks RocketMQ's own HA protocol, in which no peer can prove anything"
+            self._close(out, session, Reason.CLASSIC_REFUSED, text, now)
         elif report < 0:
             self._close(out, session, Reason.CORRUPT, f"first report {report}: no HA slave speaks here", now)
         elif report > self.log.end:
@@ -687,9 +1241,9 @@ class MasterState:
         elif 0 < report < self.log.first:
             text = f"RocketMQ slave asks for {report}, the log begins at {self.log.first}; empty its store directory"
             self._close(out, session, Reason.OFFSET_GONE, text, now)
-        else:
+        elif self._is_room(out, session, "", now):
             start = report or self._start_of_empty(False)
-            session.sent = start
+            session.sent = session.start_max = start
             session.received = session.applied = report
             session.state = SessionState.CATCHING_UP
             session.budget_at = session.rate_from = now
@@ -726,14 +1280,25 @@ class MasterState:
         return out
 
     def _on_refuse(self, out: list[Decision], session: Session, refuse: Refuse, now: float) -> None:
-        if refuse.number > self.number and self.phase is Phase.OPEN:
+        if refuse.number > self.number and self.phase is Phase.OPEN and self.register is not None and session.proven:
+            text = f"{session.replica or session.peer}: {refuse.text}"
+            self._bid_farewell(out, session, refuse.code, refuse.text, now)
+            if self.provisional:
+                self._campaign(out, refuse.number, now)
+            else:
+                self._ask_again(out, refuse.number, text, now)
+        elif refuse.number > self.number and self.phase is Phase.OPEN and session.proven:
             self._step_down(out, f"{session.replica or session.peer}: {refuse.text}", refuse.number, now)
         else:
-            self._forget(out, session, refuse.code, refuse.text, now)
-            out.append(Close(session.id, refuse.code, refuse.text))
+            self._bid_farewell(out, session, refuse.code, refuse.text, now)
+
+    def _bid_farewell(self, out: list[Decision], session: Session, reason: Reason, text: str, now: float) -> None:
+        self._forget(out, session, reason, text, now)
+        out.append(Close(session.id, reason, text))
 
     def _step_down(self, out: list[Decision], text: str, number: int, now: float) -> None:
         self._end_reign(out, text, number, asking=False)
+        self.provisional = False
         self.phase = Phase.DEPOSED
         if number > self.record.campaigned:
             # Should it be promoted again, it asks for a number above the one that ended this reign.
@@ -768,9 +1333,15 @@ class MasterState:
             self._confirm(out)
         return out
 
-    def retained(self, first: int) -> None:
-        """Old segments were deleted."""
+    def retained(self, first: int, now: float) -> list[Decision]:
+        """Old segments were deleted. A slave that still needs them comes back and begins where the log begins now."""
         self.log.first = first
+        out: list[Decision] = []
+        for session in list(self.sessions.values()):
+            if session.sent < first and session.state in STREAMING:
+                text = f"bytes from {session.sent} are needed, the log now begins at {first}"
+                self._close(out, session, Reason.OFFSET_GONE, text, now)
+        return out
 
     def _confirm(self, out: list[Decision]) -> None:
         offset = self._confirmable()
@@ -792,7 +1363,11 @@ class MasterState:
     def _is_left_alone(self) -> bool:
         """Whether too few replicas are left for the default level, and readers are not to wait for them."""
         others = self.terms.level.needed(self.acks.group_size) - 1
-        if others <= len(self.record.in_sync) or self.terms.readers_wait:  # asked for every append and ack
+        if others <= 0 or self.terms.readers_wait:
+            return False
+        if self.provisional:
+            return True
+        if others <= len(self.record.in_sync):  # asked for every append and ack
             return False
         return self._countable() < others
 
@@ -815,10 +1390,13 @@ class MasterState:
         times = [now + self.terms.heartbeat]
         times += [session.last_sent + self.terms.heartbeat for session in self.sessions.values()]
         times += [session.last_heard + self.terms.housekeeping for session in self.sessions.values()]
+        times += [s.connected_at + self._proof_wait for s in self.sessions.values() if not s.proven]
         gone_at = (since + self.terms.away_max for since, _ in self._away.values())
         times += [at for at in gone_at if at > now]  # one that may not leave yet is looked at with every heartbeat
         if self.phase is Phase.ASKING and not self._said_waiting:
             times.append(self._asked_since + self.terms.rejoin_wait)
+        if self.phase is Phase.ASKING and self._allowed_at is not None:
+            times.append(self._allowed_at + self.terms.loss_wait)
         return max(min(times), now)
 
     def news(self, now: float) -> list[Decision]:
@@ -840,6 +1418,10 @@ class MasterState:
         return session.told_confirmed < min(self.confirmed, session.sent) and session.sent == self.log.end
 
     def _tick_session(self, out: list[Decision], session: Session, now: float) -> None:
+        if not session.proven and now - session.connected_at >= self._proof_wait:
+            text = f"{session.peer} did not prove within {self._proof_wait:g} s that it belongs here"
+            self._close(out, session, Reason.SILENT, text, now)
+            return
         # A RocketMQ slave sends its first report up to 5 s after it connected, so silence at first says nothing.
         challenged = session.state is SessionState.CHALLENGED
         patience = min(HELLO_WAIT, self.terms.housekeeping) if challenged else self.terms.housekeeping
@@ -860,10 +1442,11 @@ class MasterState:
     def _heartbeat(self, out: list[Decision], session: Session, now: float) -> None:
         session.last_sent = now
         if session.classic:
-            out.append(Send(session.id, ha.encode_transfer_header(session.sent, 0)))
+            out.append(Send(session.id, ha_classic.encode_transfer_header(session.sent, 0)))
             return
         session.told_confirmed = self.confirmed
-        out.append(Send(session.id, ha.encode_data_header(self.number, session.sent, self.confirmed, b"")))
+        frame = ha.encode_data_header(self.number, session.sent, self.confirmed, b"")
+        out.append(Send(session.id, frame, session.seal))
 
     def _depart(self, session: Session, text: str, now: float) -> None:
         """It no longer counts, but stays on record until this node's own disk has all it may have confirmed."""
@@ -878,7 +1461,9 @@ class MasterState:
             if now - since >= self.terms.away_max and self.log.flushed >= held
         }
         stay = self.record.in_sync - gone.keys()
-        if not gone or any(self._durable_of(replica) < max(gone.values()) for replica in stay):
+        if not gone or self.provisional:
+            return
+        if any(self._durable_of(replica) < max(gone.values()) for replica in stay):
             return
         for replica in gone:
             since, _ = self._away.pop(replica)
@@ -886,7 +1471,14 @@ class MasterState:
                 text = f"replica {replica} has been away for {now - since:.0f} s and leaves the in-sync set"
                 out.append(Note("left", text, loud=True))
         if stay != self.record.in_sync:
+            self._leave(out, stay)
+
+    def _leave(self, out: list[Decision], stay: frozenset[str]) -> None:
+        register = self.register
+        if register is None:
             self._save(out, in_sync=stay)
+        else:
+            self._swap(out, registers.with_in_sync(register, {self.record.replica, *stay}))
 
     def _durable_of(self, replica: str) -> int:
         counting = (s for s in self.sessions.values() if s.replica == replica and s.state is SessionState.IN_SYNC)
@@ -899,8 +1491,17 @@ class MasterState:
         out: list[Decision] = []
         for session in list(self.sessions.values()):
             self._close(out, session, Reason.STOPPING, "the master is stopping", now)
-        if self.phase is Phase.OPEN:
+        register = self.register
+        if self.phase is Phase.OPEN and register is None:
             self._save(out, reigning=False, in_sync=frozenset())
+        elif self.phase is Phase.OPEN and register is not None and not self.provisional:
+            # All that was acknowledged is on this node's own disk: nobody has to be heard for it.
+            if self.log.flushed >= self.log.end:
+                register = registers.with_in_sync(register, {self.record.replica})
+                self.keeper.swap(self.register, register)
+            self._save(out, **self._of_register(register), reigning=False)
+        elif self.phase is Phase.OPEN:
+            self._save(out, reigning=False)
         return out
 
     def _save(self, out: list[Decision], **changes: object) -> None:
@@ -909,7 +1510,7 @@ class MasterState:
 
     def _send(self, out: list[Decision], session: Session, message: ha.Control, now: float) -> None:
         session.last_sent = now
-        out.append(Send(session.id, ha.encode_control(message)))
+        out.append(Send(session.id, ha.encode_control(message), session.seal))
 
     def _close(self, out: list[Decision], session: Session, reason: Reason, text: str, now: float) -> None:
         if not session.classic and session.state is not SessionState.CONNECTED:
@@ -920,14 +1521,19 @@ class MasterState:
     def _forget(self, out: list[Decision], session: Session, reason: Reason, text: str, now: float) -> None:
         del self.sessions[session.id]
         name = session.replica or session.peer.rpartition(":")[0]
-        self.troubles.pop(name, None)
-        self.troubles[name] = (now, reason, text)
-        while len(self.troubles) > 64:
-            del self.troubles[next(iter(self.troubles))]
+        before = self.departures.pop(name, None)
+        self.departures[name] = departure_of(session, before, reason, text, now)
+        while len(self.departures) > DEPARTURES_MAX:
+            del self.departures[next(iter(self.departures))]
         out.append(Note(f"ended-{reason.value}", f"session of {name} ended: {text} [{reason.value}]. {reason.advice}"))
         if session.id == self._donor:
             self._donor = None
             self.phase = Phase.ASKING
+        lost = self.phase in (Phase.TAKING, Phase.PREPARING, Phase.SWAPPING) and session.replica in self._writes_to
+        if lost and not self._going_provisional:
+            # It may or may not have stored the register: all are asked again, with a higher number.
+            self.phase = Phase.ASKING
+            self._campaign(out, self.number, now)
         if session.state is SessionState.IN_SYNC and not self._counts_elsewhere(session):
             self._depart(session, text, now)
 

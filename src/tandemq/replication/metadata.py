@@ -5,6 +5,9 @@ Between our nodes a slave parks one request at its master (WAIT_FOR_METADATA), w
 changed; it then asks for exactly the tables that did, with upstream's own requests.  Against a RocketMQ master it
 asks for all of them every `slaveSyncInterval`, first after 3 s, as a RocketMQ 4 slave does.
 
+Consumer and delay offsets speak of messages. They travel beside the log and may overtake it; so a master of ours says
+with them how far its log goes, and the slave's tables hold them until its own log is there.
+
 Offsets: the master's value replaces the slave's, forwards or backwards, because an operator may reset a group.  But
 what clients committed at the slave while the master was away is the newer truth: those are offered to the master first,
 which takes each one that is ahead of its own.  So an offset never goes back without somebody having asked for it.
@@ -16,9 +19,10 @@ from collections.abc import Awaitable, Callable, Mapping
 from enum import IntEnum
 from typing import Final, Protocol
 
-from tandemq.codec.codes import RequestCode, ResponseCode
+from tandemq.codec.codes import OperatorCode, RequestCode, ResponseCode
 from tandemq.codec.command import Command, encode_response
 from tandemq.errors import CodecError, RemotingError, ReplyError
+from tandemq.remoting.access.needs import GET, needs, on_cluster
 from tandemq.remoting.client import RemotingClient
 from tandemq.remoting.connection import Connection
 
@@ -41,7 +45,8 @@ class PairCode(IntEnum):
     PROMOTE = 32102
     DEMOTE = 32103
     ANNOUNCE = 32104
-    HA_DETAIL = 32105
+    HA_DETAIL = OperatorCode.HA_DETAIL
+    FORGET = 32106
 
 
 TABLES: Final[dict[str, int]] = {
@@ -49,7 +54,13 @@ TABLES: Final[dict[str, int]] = {
     "groups": RequestCode.GET_ALL_SUBSCRIPTIONGROUP_CONFIG,
     "offsets": RequestCode.GET_ALL_CONSUMER_OFFSET,
     "delay": RequestCode.GET_ALL_DELAY_OFFSET,
+    "users": OperatorCode.GET_USERS,
 }
+OURS_ONLY: Final = frozenset({"users"})
+"""Tables that RocketMQ's brokers, and ours of before, have no request for."""
+
+LOG_END: Final = "tandemqLogEnd"
+"""Field of the answers with tables of progress: the position of the log at which they are true."""
 
 LocalOffset = tuple[str, str, int, int]
 """group, topic, queue id, offset"""
@@ -62,8 +73,15 @@ class Tables(Protocol):
         """Table name -> text that changes whenever the table does."""
         ...
 
-    def take(self, table: str, body: bytes) -> None:
-        """Replaces (topics, groups, delay) or merges (offsets) what the master has."""
+    def take(self, table: str, body: bytes, position: int | None) -> None:
+        """Replaces (topics, groups, delay) or merges (offsets) what the master has.
+
+        `position`: how far its log went when it said so; None from a master that does not say.
+        """
+        ...
+
+    def merge(self, table: str, body: bytes, position: int | None) -> None:
+        """Takes what a replica that is no master has, if it is newer than what this node has."""
         ...
 
     def local_offsets(self) -> list[LocalOffset]:
@@ -80,6 +98,8 @@ class MetadataServer:
 
     def __init__(self, tables: Tables) -> None:
         self._tables = tables
+        self.is_open = False
+        """Whether somebody may have these tables: not while this node is about to reign and asks others for theirs."""
         self._parked: set[asyncio.Future[None]] = set()
         self._slaves: dict[Connection, Mapping[str, str]] = {}
         """The marks that each slave that asks here has, by its last request."""
@@ -95,32 +115,48 @@ class MetadataServer:
                 if not waiter.done():
                     waiter.set_result(None)
 
+    @needs(on_cluster(GET))
     async def wait(self, connection: Connection, command: Command) -> bytes:
-        """Answers with the marks of now, once they differ from those of the request."""
+        """Answers with the current marks, once they differ from those of the request."""
+        if not self.is_open and not await self._until_open():
+            return encode_response(command.opaque, ResponseCode.SYSTEM_BUSY, "this broker does not reign yet")
         told = dict(command.ext)
         self._slaves = {slave: known for slave, known in self._slaves.items() if slave.is_open}
         self._slaves[connection] = told
         self._heard.set()
-        marks = dict(self._tables.marks())
+        marks = self._marks_for(told)
         if _has(told, marks):
             if self._is_stopping:
                 return encode_response(command.opaque, ResponseCode.SYSTEM_BUSY, "the broker is stopping")
-            waiter = asyncio.get_running_loop().create_future()
-            self._parked.add(waiter)
-            try:
-                async with asyncio.timeout(PARKED_SECONDS):
-                    await waiter
-                    if not self._is_hasty:
-                        await asyncio.sleep(COALESCE)
-            except TimeoutError:
-                pass
-            finally:
-                self._parked.discard(waiter)
-            marks = dict(self._tables.marks())
+            await self._parked_for(PARKED_SECONDS)
+            marks = self._marks_for(told)
         return encode_response(command.opaque, ResponseCode.SUCCESS, None, marks)
 
+    async def _until_open(self) -> bool:
+        """Waits for a node that is about to reign; returns whether it does."""
+        await self._parked_for(PARKED_SECONDS)
+        return self.is_open
+
+    async def _parked_for(self, seconds: float) -> None:
+        """Until something changes, at most so long."""
+        waiter = asyncio.get_running_loop().create_future()
+        self._parked.add(waiter)
+        try:
+            async with asyncio.timeout(seconds):
+                await waiter
+                if not self._is_hasty:
+                    await asyncio.sleep(COALESCE)
+        except TimeoutError:
+            pass
+        finally:
+            self._parked.discard(waiter)
+
+    def _marks_for(self, told: Mapping[str, str]) -> dict[str, str]:
+        """Returns the current marks of the tables that this slave knows of; one of before does not know the last."""
+        return {name: mark for name, mark in self._tables.marks().items() if name not in OURS_ONLY or name in told}
+
     async def told(self, seconds: float, *, stopping: bool) -> None:
-        """Until every slave that asks here has the tables of now, but not longer: before a stop or a hand-over."""
+        """Until every slave that asks here has the current tables, but not longer: before a stop or a hand-over."""
         self._is_hasty, self._is_stopping = True, stopping
         self.changed()
         try:
@@ -134,8 +170,8 @@ class MetadataServer:
         self._is_hasty = False
 
     def _behind(self) -> list[Connection]:
-        marks = self._tables.marks()
-        return [slave for slave, known in self._slaves.items() if slave.is_open and not _has(known, marks)]
+        slaves = [(slave, known) for slave, known in self._slaves.items() if slave.is_open]
+        return [slave for slave, known in slaves if not _has(known, self._marks_for(known))]
 
 
 def _has(known: Mapping[str, str], marks: Mapping[str, str]) -> bool:
@@ -152,8 +188,13 @@ class MetadataFollower:
         where: Callable[[], tuple[str, bool] | None],
         *,
         interval: float,
+        observer: bool = False,
     ) -> None:
-        """`where`: (the master's remoting address, whether it is one of ours), None if there is none."""
+        """`where`: (the master's remoting address, whether it is one of ours), None if there is none.
+
+        An `observer` changes nothing at its master: offsets committed here stay here.
+        """
+        self._observer = observer
         self._client = client
         self._tables = tables
         self._where = where
@@ -198,7 +239,7 @@ class MetadataFollower:
                         await self._sleep(FIRST_POLL)
                         continue  # by now it may be known that the master is one of ours
                     await self._push(address)
-                    await self._fetch(address, list(TABLES))
+                    await self._fetch(address, [name for name in TABLES if name not in OURS_ONLY])
                     wait = self._interval
                 self._note("")
             except (RemotingError, ReplyError, CodecError) as error:
@@ -222,7 +263,7 @@ class MetadataFollower:
 
     async def _follow(self, address: str) -> None:
         """Parks at the master until something differs from what we know, then asks for that."""
-        command = Command(PairCode.WAIT_FOR_METADATA, dict(self._known))
+        command = Command(PairCode.WAIT_FOR_METADATA, dict.fromkeys(OURS_ONLY, "") | self._known)
         reply = await self._client.invoke(address, command, PARKED_SECONDS + REQUEST_TIMEOUT)
         reply.raise_for_code(ResponseCode.SUCCESS)
         marks = {name: reply.ext[name] for name in TABLES if name in reply.ext}
@@ -235,13 +276,13 @@ class MetadataFollower:
             reply = await self._client.invoke(address, Command(TABLES[name]), REQUEST_TIMEOUT)
             reply.raise_for_code(ResponseCode.SUCCESS)
             if reply.body:
-                self._tables.take(name, bytes(reply.body))
+                self._tables.take(name, bytes(reply.body), log_end_of(reply))
         if names:
             self.synced_at()
 
     async def _push(self, address: str) -> None:
         """Offsets committed here go to the master where they are ahead of its own."""
-        mine = self._tables.local_offsets()
+        mine = self._tables.local_offsets() if not self._observer else []
         for group, topic, queue_id, offset in mine:
             ext = {"consumerGroup": group, "topic": topic, "queueId": str(queue_id)}
             query = Command(RequestCode.QUERY_CONSUMER_OFFSET, {**ext, "setZeroIfNotFound": "false"})
@@ -258,12 +299,43 @@ class MetadataFollower:
             self._tables.delivered(mine)
 
 
+class KeyWanted(RemotingError):
+    """A broker of ours has a key, and we another one or none."""
+
+
+def log_end_of(reply: Command) -> int | None:
+    """Returns at which position of the master's log the table in this answer is true, None if it does not say."""
+    text = reply.ext.get(LOG_END, "")
+    return int(text) if text.isdecimal() and len(text) < 20 else None
+
+
+async def merge_tables_of(client: RemotingClient, tables: Tables, address: str, timeout: float) -> None:
+    """Asks a replica that was heard, and perhaps gave log, for its tables too: we may have missed what it learned.
+
+    Raises RemotingError, ReplyError or CodecError; what came before that counts.
+    """
+    for name in ("topics", "groups", "offsets"):
+        reply = await client.invoke(address, Command(TABLES[name]), timeout)
+        reply.raise_for_code(ResponseCode.SUCCESS)
+        if reply.body:
+            tables.merge(name, bytes(reply.body), log_end_of(reply))
+    reply = await client.invoke(address, Command(TABLES["users"]), timeout)
+    if reply.code == ResponseCode.SUCCESS and reply.body:  # refused where access is not controlled
+        tables.merge("users", bytes(reply.body), None)
+
+
 async def ask_ha_info(client: RemotingClient, address: str, timeout: float = REQUEST_TIMEOUT) -> Mapping[str, str]:
     """EXCHANGE_BROKER_HA_INFO: where the master's HA port is, and whether it is one of ours (`tandemqHa`).
 
-    A RocketMQ 4 master does not know the request and says so: no fields then.  RemotingError if nobody answers.
+    A RocketMQ 4 master does not know the request and says so: no fields then.  RemotingError if nobody answers,
+    KeyWanted if one of ours does not tell without a proof of its group's key.
     """
     reply = await client.invoke(address, Command(RequestCode.EXCHANGE_BROKER_HA_INFO), timeout)
+    if reply.code == ResponseCode.NO_PERMISSION and "haSharedKey" in (reply.remark or ""):
+        raise KeyWanted(f"{address}: {reply.remark}")
+    if reply.code in (ResponseCode.SYSTEM_BUSY, ResponseCode.SERVICE_NOT_AVAILABLE):
+        # It starts, stops or is overloaded. Taken for a RocketMQ broker, one of ours would be followed without epochs.
+        raise RemotingError(f"{address} can't tell now: {reply.remark} (code {reply.code})")
     return reply.ext if reply.code == ResponseCode.SUCCESS else {}
 
 

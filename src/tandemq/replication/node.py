@@ -1,32 +1,40 @@
-"""A node's replication in production: its record, its role of now, and the shell that plays it.
+"""A node's replication in production: its record, its current role, and the shell that plays it.
 
 Knows nothing of brokers: what a change of role means there comes in as callbacks.
 """
 
 import asyncio
+import contextlib
 import dataclasses
+import logging
 import secrets
 from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
 
 from tandemq.clock import Clock
-from tandemq.codec.ha import Reason
-from tandemq.errors import ReplicationError
+from tandemq.codec.ha_reasons import Reason
+from tandemq.codec.ha_register import Register
+from tandemq.errors import DiskFull, ReplicationError
+from tandemq.model.ack_level import AckLevel
 from tandemq.replication import replica_file
-from tandemq.replication.acks import AckLevel, AckQueue
+from tandemq.replication.acks import AckQueue
 from tandemq.replication.config import ReplicationConfig
 from tandemq.replication.epochs import ReplicaRecord, must_ask, new_identity, place_of
 from tandemq.replication.hands import StoreHands
 from tandemq.replication.master import MasterShell
 from tandemq.replication.master_state import MasterState, MasterTerms, Phase
-from tandemq.replication.session import Session
-from tandemq.replication.slave import Find, SlaveShell
+from tandemq.replication.relay import RelayShell
+from tandemq.replication.relay_state import RelayLog, RelayState, RelayTerms
+from tandemq.replication.session import Departure, Session
+from tandemq.replication.slave import ClassicSurvey, Find, SlaveShell
 from tandemq.replication.slave_state import ClassicSlaveState, SlavePhase, SlaveState, SlaveTerms
-from tandemq.replication.status import HaStatus, ReplicaStatus
+from tandemq.replication.status import HaStatus, ReplicaStatus, register_shown
 from tandemq.replication.tls_wire import HaTls
 from tandemq.store.disk import Disk, FileDisk
 from tandemq.store.message_store import MessageStore
+
+log = logging.getLogger(__name__)
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -61,8 +69,11 @@ class ReplicaNode:
         address: str,
         sync_flush: bool,
         tls: HaTls | None = None,
+        observer: bool = False,
+        disk: Disk | None = None,
     ) -> None:
         self._tls = tls
+        self._observer = observer
         self._store = store
         self._root = root
         self.config = config
@@ -72,13 +83,16 @@ class ReplicaNode:
         self._group = group
         self._address = address
         self._sync_flush = sync_flush
-        self._disk = FileDisk(8)
+        self._disk: Disk = disk if disk is not None else FileDisk(8)
         self.hands = StoreHands(store, self._disk, root, clock)
         self.record = self._load_record()
         self.events: Counter[str] = Counter()
         self.master: MasterShell | None = None
         self.slave: SlaveShell | None = None
+        self.relay: RelayShell | None = None
         self.ha_port = 0
+        self.broker_id = 0
+        """The slave's id it was configured with; the register has the last word."""
         self._level = AckLevel(1)
 
     def _load_record(self) -> ReplicaRecord:
@@ -88,12 +102,27 @@ class ReplicaNode:
             blind_from = 0 if self._store.appended == 0 else -1
             record = ReplicaRecord(new_identity(self._address, secrets.token_hex(8)), blind_from=blind_from)
             replica_file.save(self._disk, self._root, record)
+        elif not record.replica:  # made from a backup: a log with its history, and a replica that nobody knows yet
+            record = record.with_(replica=new_identity(self._address, secrets.token_hex(8)))
+            replica_file.save(self._disk, self._root, record)
+        if record.history.epochs and self._store.dispatched > record.confirmed:
+            # The record says what was confirmed when it was last saved; the views have what readers saw since.
+            record = record.with_(confirmed=self._store.dispatched)
         return self.hands.after_recovery(record)
 
     # --- roles ------------------------------------------------------------------------------------------------------
 
     async def be_master(
-        self, host: str, port: int, level: AckLevel, *, strict: bool, ask: frozenset[str], ordered: bool = False
+        self,
+        host: str,
+        port: int,
+        level: AckLevel,
+        *,
+        strict: bool,
+        ask: frozenset[str],
+        ordered: bool = False,
+        group_exists: bool = False,
+        broker_id: int = 0,
     ) -> None:
         """Listens for slaves and opens for writes, at once or after asking; `ordered` by an operator."""
         await self.leave_role()
@@ -102,6 +131,8 @@ class ReplicaNode:
         terms = MasterTerms(
             group=self._group,
             level=level,
+            address=self._address,
+            broker_id=broker_id,
             sync_flush=self._sync_flush,
             strict_open=strict and not config.open_without_replicas,
             heartbeat=config.heartbeat_interval_ms / 1000,
@@ -111,6 +142,7 @@ class ReplicaNode:
             rejoin_wait=config.rejoin_wait_ms / 1000,
             readers_wait=config.readers_wait,
             shared_key=config.shared_key,
+            classic_peers=config.takes_classic_peers,
             classic_batch=config.transfer_batch_size,
             batch=config.batch_size_max,
             last_file_only=config.sync_from_last_file,
@@ -123,10 +155,11 @@ class ReplicaNode:
             terms=terms,
             log=log_ends,
             acks=self._acks,
-            new_id=lambda: secrets.token_hex(8),
+            new_id=lambda: secrets.token_hex(16),
             now=self._clock.monotonic(),
             ask=must_ask(self.record, log_ends.end) | ask,
             ordered=ordered,
+            group_exists=group_exists,
         )
         self._store.set_confirmed(state.confirmed)
         self.master = MasterShell(
@@ -143,8 +176,13 @@ class ReplicaNode:
         )
         self.ha_port = await self.master.start(host, port)
 
-    async def be_slave(self, find_master: Find) -> None:
-        """Follows whoever `find_master` names, until the role changes."""
+    async def be_slave(
+        self, find_master: Find, survey: ClassicSurvey | None = None, *, host: str = "", port: int = 0
+    ) -> None:
+        """Follows whoever `find_master` names, until the role changes; `survey` asks RocketMQ masters.
+
+        Observers are served on `host` and `port`; 0 serves none.
+        """
         await self.leave_role()
         self.slave = SlaveShell(
             self._slave_state,
@@ -152,25 +190,56 @@ class ReplicaNode:
             self._clock,
             find_master,
             reconnect_max=self.config.reconnect_ms_max / 1000,
-            on_readable=self._callbacks.readable,
+            on_readable=self._slave_readable,
             on_saved=self._saved,
             on_event=self.count,
             on_following=self._callbacks.following,
+            classic_peers=self.config.takes_classic_peers,
             tls=self._tls,
             ack_poll=self.config.ack_poll_us / 1e6,
+            survey=survey,
+            lacks=self.record.lacks,
+            on_lacks=self._remember_lacks,
+            on_ended=self._remember_confirmed,
         )
         self._store.set_confirmed(min(self.record.confirmed, self._store.appended))
         await self.slave.start()
+        if port:
+            self._start_relay(host, port)
+
+    def _start_relay(self, host: str, port: int) -> None:
+        config = self.config
+        terms = RelayTerms(
+            group=self._group,
+            shared_key=config.shared_key,
+            heartbeat=config.heartbeat_interval_ms / 1000,
+            housekeeping=config.housekeeping_interval_ms / 1000,
+            batch=config.batch_size_max,
+        )
+        state = RelayState(terms, lambda: self.record, self._relay_log, lambda: secrets.token_hex(16))
+        self.relay = RelayShell(state, self._store, self._clock, self._tls)
+        try:
+            self.ha_port = self.relay.start(host, port)
+        except OSError as error:
+            log.warning("observers can't be served on port %d: %s", port, error.strerror or error)
+            self.relay = None
+
+    def _relay_log(self) -> RelayLog:
+        store = self._store
+        return RelayLog(store.first_offset, min(self.confirmed, store.appended), store.segment_size)
 
     def _slave_state(self, extended: bool) -> SlaveState | ClassicSlaveState:
         config, now = self.config, self._clock.monotonic()
         terms = SlaveTerms(
             group=self._group,
             address=self._address,
+            broker_id=self.broker_id,
             heartbeat=config.heartbeat_interval_ms / 1000,
             housekeeping=config.housekeeping_interval_ms / 1000,
             shared_key=config.shared_key,
             last_file_only=config.sync_from_last_file,
+            observer=self._observer,
+            compression=config.compression,
             batch=config.batch_size_max,
         )
         log_ends = self.hands.log_ends()
@@ -179,28 +248,67 @@ class ReplicaNode:
         return SlaveState(record=self.record, terms=terms, log=log_ends, new_id=lambda: secrets.token_hex(16), now=now)
 
     async def leave_role(self, *, clean: bool = False) -> None:
-        """Ends the role of now; `clean`: the log is flushed and nothing will be written by this node."""
+        """Ends the current role; `clean`: the log is flushed and nothing will be written by this node."""
         if self.master is not None:
             await self.master.stop(clean=clean)
             if clean:
                 self.record = self.master.state.record
             self._remember_confirmed(self.master.state.confirmed)
             self.master = None
+        if self.relay is not None:
+            self.relay.stop()
+            self.relay = None
         if self.slave is not None:
             await self.slave.stop()
             if isinstance(self.slave.state, SlaveState):
                 self._remember_confirmed(self.slave.state.confirmed)
             self.slave = None
 
+    def _remember_lacks(self, lacks: tuple[int, int] | None) -> None:
+        if lacks is not None and self.record.lacks is None:
+            log.warning("this replica lacks [%d, %d) of the history that its master has kept", *lacks)
+            self.count("lacks-history")
+        self.record = self.record.with_(lacks=lacks)
+        replica_file.save(self._disk, self._root, self.record)
+
     def _remember_confirmed(self, confirmed: int) -> None:
         """The next role shows at once what this one knew."""
         if confirmed != self.record.confirmed:
             self.record = self.record.with_(confirmed=confirmed)
+            with contextlib.suppress(DiskFull):  # the next change of the record saves it
+                replica_file.save(self._disk, self._root, self.record)
+
+    def remember_role(self, role: str) -> None:
+        """A promotion outlives a restart with the file as it is."""
+        if role != self.record.role:
+            self.record = self.record.with_(role=role)
             replica_file.save(self._disk, self._root, self.record)
 
+    @property
+    def register(self) -> Register | None:
+        return self.record.register
+
+    @property
+    def is_holder(self) -> bool:
+        """Whether the register says that this replica reigns, or reigned last."""
+        return self.record.register is not None and self.record.register.holder == self.record.replica
+
     def _saved(self, record: ReplicaRecord) -> None:
-        self.record = record
+        before, self.record = self.record, record
+        if self.relay is not None and (before.history, before.promise) != (record.history, record.promise):
+            self.relay.changed()
         self._callbacks.recorded()
+
+    def _slave_readable(self) -> None:
+        self._callbacks.readable()
+        if self.relay is not None:
+            self.relay.advanced()
+
+    @property
+    def confirmed(self) -> int:
+        """Up to where a slave's log can't be cut any more, as its master told."""
+        state = self.slave.state if self.slave is not None else None
+        return state.confirmed if isinstance(state, SlaveState) else self.record.confirmed
 
     @property
     def disk(self) -> Disk:
@@ -210,12 +318,26 @@ class ReplicaNode:
     def group(self) -> str:
         return self._group
 
+    def heard_addresses(self) -> list[str]:
+        """Where the replicas are that have told this master who they are."""
+        sessions = self.master.state.sessions.values() if self.master is not None else ()
+        return sorted(
+            {
+                session.address
+                for session in sessions
+                if not (session.classic or session.observer) and ":" in session.address
+            }
+        )
+
     def member_addresses(self) -> list[str]:
         """Where the group's other brokers were when they were last seen, as far as replication knows."""
         places = [place_of(replica) for replica in self.record.members]
+        if self.record.register is not None:
+            register = self.record.register
+            places += [one.address or place_of(one.replica) for one in (*register.members, *register.joining)]
         if self.master is not None:
             places += [session.address for session in self.master.state.sessions.values() if not session.classic]
-        return [place for place in places if ":" in place and place != self._address]
+        return [place for place in dict.fromkeys(places) if ":" in place and place != self._address]
 
     def count(self, event: str) -> None:
         """Something worth a number happened."""
@@ -224,6 +346,8 @@ class ReplicaNode:
     @property
     def phase(self) -> str:
         """A master's phase; empty for others."""
+        if self.master is not None and self.master.state.provisional:
+            return "provisional"
         return self.master.state.phase.value if self.master is not None else ""
 
     @property
@@ -242,7 +366,7 @@ class ReplicaNode:
         """Until every slave that counts has everything, for a demotion that loses nothing; ReplicationError if not."""
         deadline = self._clock.monotonic() + timeout
         while self.master is not None:
-            sessions = [s for s in self.master.state.sessions.values() if s.is_streaming]
+            sessions = [s for s in self.master.state.sessions.values() if s.is_streaming and not s.observer]
             end = self._store.appended
             if sessions and all(s.received >= end for s in sessions):
                 return
@@ -264,6 +388,13 @@ class ReplicaNode:
             self.master.flushed()
         elif self.slave is not None:
             self.slave.flushed()
+
+    def retained(self) -> None:
+        """Old segments were deleted."""
+        if self.master is not None:
+            self.master.retained()
+        elif self.slave is not None:
+            self.slave.state.log.first = self._store.first_offset
 
     # --- looking at it ----------------------------------------------------------------------------------------------
 
@@ -293,22 +424,36 @@ class ReplicaNode:
                 in_sync=tuple(sorted(record.in_sync)),
                 cuts=tuple(self.hands.cuts),
                 cut_bytes=self.hands.cut_bytes,
+                lacks=record.lacks,
                 events=dict(self.events + self.hands.events),
+                register=register_shown(record.register, self._joining_waits()),
             ),
             **more,  # type: ignore[arg-type]
         )
 
+    def _joining_waits(self) -> dict[str, frozenset[str]]:
+        register = self.record.register
+        if self.master is None or register is None:
+            return {}
+        keeper = self.master.state.keeper
+        return {one: keeper.waits_of_joining(one) for one in register.joining_ids}
+
     def _master_status(self, shell: MasterShell) -> HaStatus:
         state, now = shell.state, self._clock.monotonic()
         replicas = [self._replica(session, now) for session in state.sessions.values()]
-        here = {replica.replica for replica in replicas}
-        for name, (_, reason, text) in state.troubles.items():
-            if name not in here:
-                replicas.append(_absent(name, text, reason, name in state.record.in_sync))
+        replicas += self._absent(state, {replica.replica for replica in replicas}, now)
+        health = self._store.health
+        phase, more = state.phase.value, {}
+        if not health.writable:
+            cause = Reason.DISK_FULL if health.is_full else Reason.LOG_POISONED
+            more = {"error": health.reason, "reason": cause.value, "advice": cause.advice}
+            phase = "disk full" if health.is_full else "log poisoned"
         return self._base(
             "master",
-            state.phase.value,
+            phase,
             state.confirmed,
+            **more,
+            provisional=state.provisional,
             waiting_for=tuple(sorted(state.waiting_for)),
             opened_without=tuple(sorted(state.opened_without)),
             replicas=tuple(replicas),
@@ -323,7 +468,7 @@ class ReplicaNode:
             replica=session.replica,
             address=session.address,
             peer=session.peer,
-            state=session.state.value,
+            state="observing" if session.observer and session.is_streaming else session.state.value,
             protocol="classic" if session.classic else "extended",
             received=session.received,
             durable=session.durable,
@@ -332,7 +477,46 @@ class ReplicaNode:
             lag_ms=int((now - caught_up) * 1000) if lag else 0,
             rate=session.rate if now - session.rate_from < 3.0 else 0.0,
             in_sync=session.state.value == "in sync",
+            is_member=bool(session.replica) and not session.observer,
         )
+
+    def _absent(self, state: MasterState, here: set[str], now: float) -> list[ReplicaStatus]:
+        """Returns members that have no session, and others that left, with what they had when they were last seen."""
+        record, end = state.record, self._store.appended
+        own_place, places = place_of(record.replica), {place_of(name) for name in here}
+        members = {name for name in record.members | record.in_sync if place_of(name) != own_place}
+        found = []
+        for name in sorted(members | state.departures.keys()):
+            is_member = name in members
+            if name in here or (not is_member and place_of(name) in places):
+                continue
+            left = state.departures.get(name) or Departure(state.began_at, Reason.LOST, "not seen since the start")
+            # Whoever is in sync has what is confirmed, even if it was not seen since this master started.
+            received = max(left.received, state.confirmed if name in record.in_sync else 0)
+            lag = max(0, end - received) if is_member or received else 0
+            had_everything_at = left.at if left.had_everything_at is None else left.had_everything_at
+            found.append(
+                ReplicaStatus(
+                    replica=name,
+                    address=left.address or place_of(name),
+                    peer="",
+                    state="away" if name in record.in_sync else "not connected",
+                    protocol="",
+                    received=received,
+                    durable=left.durable,
+                    applied=left.applied,
+                    lag_bytes=lag,
+                    lag_ms=int((now - had_everything_at) * 1000) if lag else 0,
+                    rate=0.0,
+                    in_sync=False,
+                    is_member=is_member,
+                    error=left.text,
+                    reason=left.reason.value,
+                    advice=left.reason.advice,
+                    error_age_ms=int((now - left.at) * 1000),
+                )
+            )
+        return found
 
     def _slave_status(self, shell: SlaveShell) -> HaStatus:
         state = shell.state
@@ -340,7 +524,8 @@ class ReplicaNode:
         following = state.is_connected
         more: dict[str, object] = {}
         if trouble is not None and not (isinstance(state, SlaveState) and state.phase is SlavePhase.FOLLOWING):
-            more = {"error": trouble[2], "reason": trouble[1].value, "advice": trouble[1].advice}
+            age = int((self._clock.monotonic() - trouble[0]) * 1000)
+            more = {"error": trouble[2], "reason": trouble[1].value, "advice": trouble[1].advice, "error_age_ms": age}
         extended = isinstance(state, SlaveState)
         if isinstance(state, SlaveState):
             phase, confirmed = state.phase.value, state.confirmed
@@ -354,28 +539,29 @@ class ReplicaNode:
             master_replica=state.master if isinstance(state, SlaveState) else "",
             protocol="extended" if extended else "classic",
             received_bytes=shell.received_bytes,
+            replicas=self._observers(),
+            **self._copy_progress(shell),
             **more,
         )
 
+    def _observers(self) -> tuple[ReplicaStatus, ...]:
+        """Returns who follows this slave."""
+        if self.relay is None:
+            return ()
+        now = self._clock.monotonic()
+        return tuple(self._replica(one, now) for one in self.relay.state.sessions.values() if one.is_streaming)
 
-def _absent(name: str, text: str, reason: Reason, in_sync: bool) -> ReplicaStatus:
-    return ReplicaStatus(
-        replica=name,
-        address="",
-        peer="",
-        state="away" if in_sync else "not connected",
-        protocol="",
-        received=0,
-        durable=0,
-        applied=0,
-        lag_bytes=0,
-        lag_ms=0,
-        rate=0.0,
-        in_sync=False,
-        error=text,
-        reason=reason.value,
-        advice=reason.advice,
-    )
+    def _copy_progress(self, shell: SlaveShell) -> dict[str, object]:
+        progress = shell.progress
+        if progress.master is None:
+            return {}
+        return {
+            "master_first": progress.master.first,
+            "master_end": progress.master.end,
+            "lag_bytes": max(0, progress.master.end - self._store.appended),
+            "lag_ms": progress.lag_ms(self._clock.monotonic()),
+            "seconds_left": progress.seconds_left,
+        }
 
 
 def known_confirmed(root: Path) -> int | None:

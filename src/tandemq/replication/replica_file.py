@@ -9,9 +9,10 @@ from typing import Final
 
 import msgspec
 
-from tandemq.codec.crc import crc32
-from tandemq.codec.ha import EpochItem
+from tandemq.codec.ha_register import Register
+from tandemq.codec.ha_session import EpochItem, Number
 from tandemq.errors import CorruptLog
+from tandemq.formats.crc import crc32
 from tandemq.replication.epochs import Promise, ReplicaRecord, from_items, to_items
 from tandemq.store.disk import Disk
 
@@ -21,19 +22,22 @@ FILE_NAME: Final = "replica.json"
 class _Content(msgspec.Struct):
     replica: str
     history: list[EpochItem]
-    promised_number: int
+    promised_number: Number
     promised_id: str
     members: list[str]
     in_sync: list[str]
-    confirmed: int
+    confirmed: Number
     reigning: bool
     follows: str = ""
     complete: bool = True
     blind_from: int = -1
     alone_from: int = -1
-    before_number: int | None = None
+    before_number: Number | None = None
     before_id: str = ""
-    campaigned: int = 0
+    campaigned: Number = 0
+    register: Register | None = None
+    role: str = ""
+    lacks: tuple[Number, Number] | None = None
 
 
 class _Sealed(msgspec.Struct):
@@ -44,10 +48,13 @@ class _Sealed(msgspec.Struct):
 def load(disk: Disk, root: Path) -> ReplicaRecord | None:
     """The record of this store, None if it never had one; CorruptLog if it is damaged."""
     path = root / FILE_NAME
-    if disk.file_size(path) is None:
-        return None
+    return None if disk.file_size(path) is None else decode(disk.read_file(path), str(path))
+
+
+def decode(data: bytes, path: str) -> ReplicaRecord:
+    """The record in a file's content; CorruptLog that names the file, if it is damaged."""
     try:
-        sealed = msgspec.json.decode(disk.read_file(path), type=_Sealed)
+        sealed = msgspec.json.decode(data, type=_Sealed)
         if crc32(bytes(sealed.content)) != sealed.crc:
             raise ValueError("checksum")
         content = msgspec.json.decode(bytes(sealed.content), type=_Content)
@@ -70,11 +77,19 @@ def load(disk: Disk, root: Path) -> ReplicaRecord | None:
         alone_from=content.alone_from,
         before=None if content.before_number is None else Promise(content.before_number, content.before_id),
         campaigned=content.campaigned,
+        register=content.register,
+        role=content.role,
+        lacks=content.lacks,
     )
 
 
 def save(disk: Disk, root: Path, record: ReplicaRecord) -> None:
     """Durable when it returns."""
+    disk.replace_file(root / FILE_NAME, encode(record))
+
+
+def encode(record: ReplicaRecord) -> bytes:
+    """The content of the file."""
     content = _Content(
         replica=record.replica,
         history=to_items(record.history),
@@ -91,6 +106,9 @@ def save(disk: Disk, root: Path, record: ReplicaRecord) -> None:
         before_number=None if record.before is None else record.before.number,
         before_id="" if record.before is None else record.before.id,
         campaigned=record.campaigned,
+        register=record.register,
+        role=record.role,
+        lacks=record.lacks,
     )
     text = msgspec.json.encode(content)
-    disk.replace_file(root / FILE_NAME, msgspec.json.encode(_Sealed(msgspec.Raw(text), crc32(text))))
+    return msgspec.json.encode(_Sealed(msgspec.Raw(text), crc32(text)))

@@ -3,7 +3,10 @@
 from dataclasses import dataclass, field
 from enum import Enum
 
-from tandemq.codec.ha import FrameReader, Hello, ReportReader
+from tandemq.codec.ha_classic import ReportReader
+from tandemq.codec.ha_reasons import Reason
+from tandemq.codec.ha_seal import Seal
+from tandemq.codec.ha_session import PREAMBLE_SIZE_MAX, FrameReader, Hello
 from tandemq.replication.epochs import History
 
 
@@ -40,13 +43,24 @@ class Session:
     last_heard: float
     last_sent: float
     state: SessionState = SessionState.CONNECTED
+    spoke: bool = False
+    """Its first byte has come, which says whether it is classic."""
     classic: bool = False
     replica: str = ""
     """Identity: the slave's own, or `classic@host` for a RocketMQ slave, which has none."""
     address: str = ""
+    observer: bool = False
+    """It is sent the log and counts for nothing."""
+    packs: bool = False
+    """It asked for its log bytes packed."""
     nonce: str = ""
     """The slave's; `own_nonce` is ours.  Both go into both proofs of the shared key."""
     own_nonce: str = ""
+    seal: Seal | None = None
+    """Of the frames to the slave, in a group with a key, from our first challenge on."""
+    proven: bool = False
+    """Whether the peer has shown that it belongs here: by a HELLO, sealed where there is a key, or a first report of a
+    RocketMQ slave. Nothing that comes before may change anything but this session."""
     hello: Hello | None = None
     history: History = field(default_factory=History)
     start_max: int = 0
@@ -56,17 +70,25 @@ class Session:
     durable: int = 0
     applied: int = 0
     told_confirmed: int = -1
+    told_register: int = -1
+    """The revision of the register it was last sent."""
+    has_minted: bool = False
+    """It has stored the register that a group of the version before is about to get."""
     caught_up_at: float | None = None
     """Since when, or last when, it had everything."""
     sent_bytes: int = 0
     budget: float = 0.0
     budget_at: float = 0.0
     reports: ReportReader = field(default_factory=ReportReader)
-    frames: FrameReader = field(default_factory=FrameReader)
+    frames: FrameReader = field(default_factory=lambda: FrameReader(PREAMBLE_SIZE_MAX))
     rate_bytes: int = 0
     rate_from: float = 0.0
     rate: float = 0.0
     """Bytes per second over the last full second or more."""
+
+    @property
+    def host(self) -> str:
+        return self.peer.rpartition(":")[0]
 
     @property
     def is_streaming(self) -> bool:
@@ -90,3 +112,32 @@ class Session:
         self.budget = min(burst, self.budget + (now - self.budget_at) * rate_max)
         self.budget_at = now
         return int(self.budget)
+
+
+@dataclass(frozen=True, slots=True)
+class Departure:
+    """How the last session of a replica ended, and what the replica had acknowledged by then."""
+
+    at: float
+    reason: Reason
+    text: str
+    address: str = ""
+    received: int = 0
+    durable: int = 0
+    applied: int = 0
+    had_everything_at: float | None = None
+    """When it last had everything; None if that was never seen."""
+
+
+def departure_of(session: Session, before: Departure | None, reason: Reason, text: str, now: float) -> Departure:
+    """Returns what is known of a replica whose session ends.
+
+    A session that ended before the log was sent tells nothing about positions: what the one `before` told still holds.
+    """
+    if session.is_streaming or before is None:
+        address, had_at = session.address, session.caught_up_at
+        received, durable, applied = session.received, session.durable, session.applied
+    else:
+        address, had_at = before.address or session.address, before.had_everything_at
+        received, durable, applied = before.received, before.durable, before.applied
+    return Departure(now, reason, text, address, received, durable, applied, had_at)

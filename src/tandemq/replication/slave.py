@@ -10,12 +10,15 @@ import socket
 from collections import deque
 from collections.abc import Awaitable, Callable, Iterable
 from dataclasses import dataclass
+from typing import Protocol
 
 from tandemq.clock import Clock
-from tandemq.codec.ha import Reason
-from tandemq.errors import ConfigError, DiskFull, ReplicationError, StoreError
+from tandemq.codec.ha_reasons import Reason
+from tandemq.errors import DiskFull, ReplicationError, StoreError
 from tandemq.replication.decisions import Append, Close, Commit, Confirm, Decision, FlushSoon, Note, Save, Send
 from tandemq.replication.epochs import ReplicaRecord
+from tandemq.replication.first_copy import CopyProgress, MasterLog, lacking, plan_first_copy
+from tandemq.replication.first_copy import Step as FirstStep
 from tandemq.replication.hands import StoreHands
 from tandemq.replication.poller import Poller
 from tandemq.replication.slave_state import ClassicSlaveState, SlaveState
@@ -49,6 +52,8 @@ a write, there is time for both."""
 RECONNECT_MIN = 0.05
 CONNECT_TIMEOUT = 3.0
 DISK_FULL_PAUSE = 2.0
+SURVEY_SECONDS = 2.0
+"""Between questions to a RocketMQ master about its log: what people look at may be this old."""
 LONELY_MIN = 4
 """Attempts without knowing a master before it is worth a line: name servers answer a moment after the start."""
 
@@ -61,6 +66,8 @@ class MasterPlace:
     extended: bool
     group: str = ""
     """Which group that broker says it belongs to."""
+    address: str = ""
+    """Its broker port; empty if nobody told."""
 
 
 class NotFollowable(ReplicationError):
@@ -73,6 +80,18 @@ class NotFollowable(ReplicationError):
 
 Find = Callable[[], Awaitable[MasterPlace | None]]
 """None: nobody is known; NotFollowable or OSError says more."""
+
+
+class ClassicSurvey(Protocol):
+    """What a RocketMQ master tells over its broker port.  Both raise OSError where it does not."""
+
+    async def log_of(self, address: str) -> MasterLog:
+        """Returns where its log begins and ends."""
+        ...
+
+    async def first_record(self, address: str) -> bytes:
+        """Returns the record at offset 0 of its log."""
+        ...
 
 
 class SlaveShell:
@@ -90,15 +109,22 @@ class SlaveShell:
         on_saved: Callable[[ReplicaRecord], None],
         on_event: Callable[[str], None] = lambda event: None,
         on_following: Callable[[], None] = lambda: None,
+        classic_peers: bool = True,
         tls: HaTls | None = None,
         ack_poll: float = 0.0,
+        survey: ClassicSurvey | None = None,
+        on_ended: Callable[[int], None] = lambda confirmed: None,
+        lacks: tuple[int, int] | None = None,
+        on_lacks: Callable[[tuple[int, int] | None], None] = lambda lacks: None,
     ) -> None:
         """`ack_poll`: seconds for which the next bytes are asked for without sleeping, while lone sends follow one
         another."""
         self._tls = tls
+        self._classic_peers = classic_peers
         self._poller = Poller(clock, ack_poll, lambda: self._wire is not None)
         self._lone_at = float("-inf")
         self._make_state = make_state
+        self._survey = survey
         self._hands = hands
         self._store = hands.store
         self._clock = clock
@@ -113,6 +139,12 @@ class SlaveShell:
         self.trouble: tuple[float, Reason, str] | None = None
         """Why there is no session, when there is none."""
         self.received_bytes = 0
+        self.progress = CopyProgress()
+        self.progress.lacks = lacks
+        self._on_lacks = on_lacks
+        self._on_ended = on_ended
+        """Told what was confirmed when a session with a master of ours is over."""
+        """Of the copy from a RocketMQ master."""
         self.connected_at: float | None = None
         self._wire: Wire | None = None
         self._ended = asyncio.Event()
@@ -206,13 +238,21 @@ class SlaveShell:
                 self._note_trouble(Reason.UNREACHABLE, text)
             return
         self._lonely = 0
+        if not place.extended and not self._classic_peers:
+            text = (
+                f"the master at {place.ha_address} speaks RocketMQ's own HA protocol, in which it can't prove anything"
+            )
+            raise NotFollowable(Reason.CLASSIC_REFUSED, text)
         if self._tls is not None and not place.extended:
             text = f"the master at {place.ha_address} speaks RocketMQ's own HA protocol, which has no TLS"
             raise NotFollowable(Reason.TLS, text)
+        begin = None if place.extended else await self._first_copy(place)
         host, _, port = place.ha_address.rpartition(":")
         connected = await self._connect(host, int(port))
         # What the last session believed may not have happened: begin again from what the store has.
         self.state = self._make_state(place.extended)
+        if begin is not None and isinstance(self.state, ClassicSlaveState):
+            self._act(begin(self.state))
         self._note_applied()
         if isinstance(self.state, SlaveState):
             self.state.master_group = place.group
@@ -223,7 +263,65 @@ class SlaveShell:
         self.connected_at = self._clock.monotonic()
         self._act(self.state.connected(self._session, self.connected_at))
         self._arm()
-        await self._ended.wait()
+        watch = None if place.extended else self._loop.create_task(self._watch_classic(place), name="ha survey")
+        try:
+            await self._ended.wait()
+        finally:
+            if watch is not None:
+                watch.cancel()
+                await asyncio.gather(watch, return_exceptions=True)
+
+    async def _first_copy(self, place: MasterPlace) -> Callable[[ClassicSlaveState], list[Decision]] | None:
+        """Asks a RocketMQ master where its log begins.  Returns what to do before we report our own end.
+
+        An empty slave does not follow a master that does not tell: it would get the last segment only.
+        """
+        state = self._make_state(False)
+        own, last_file_only = state.log, state.terms.last_file_only
+        try:
+            if self._survey is None or not place.address:
+                raise OSError("its broker port is not known")
+            master = await self._survey.log_of(place.address)
+            plan = plan_first_copy(own, master, last_file_only=last_file_only)
+            if plan.step is FirstStep.REFUSE:
+                raise NotFollowable(plan.reason, plan.text)
+            if plan.step is FirstStep.BEGIN_AT_FIRST:
+                return lambda state: state.begin_at(master.first)
+            if plan.step is FirstStep.FETCH_FIRST_RECORD:
+                record = await self._survey.first_record(place.address)
+                return lambda state: state.begin_with(record)
+        except OSError as error:
+            if own.end == own.first == 0 and not last_file_only:
+                text = (
+                    f"the RocketMQ master at {place.ha_address} does not say where its log begins ({error}), and would "
+                    "send an empty slave its last segment only. Let its broker port answer, or set "
+                    "haSyncFromLastFile=true to do without older messages"
+                )
+                raise NotFollowable(Reason.UNREACHABLE, text) from error
+        return None
+
+    async def _watch_classic(self, place: MasterPlace) -> None:
+        """Asks a RocketMQ master again and again where its log begins and ends, which its frames don't tell."""
+        while self._survey is not None and place.address:
+            try:
+                self._noted(await self._survey.log_of(place.address))
+            except OSError as error:
+                log.debug("the master at %s does not tell about its log: %s", place.address, error)
+            await asyncio.sleep(SURVEY_SECONDS)
+
+    def _noted(self, master: MasterLog) -> None:
+        store = self._store
+        progress, only_last = self.progress, self.state.terms.last_file_only
+        progress.note(self._clock.monotonic(), store.appended, master)
+        begun = store.appended > store.first_offset
+        lacked = progress.lacks
+        if begun:
+            progress.lacks = lacking(store.first_offset, master.first, lacked, last_file_only=only_last)
+        if progress.lacks != lacked:
+            self._on_lacks(progress.lacks)
+        if store.appended < master.first and self._wire is not None:
+            # The master's retention has overtaken this slave: it would send nothing, for ever.
+            self._wire.lose("the master no longer has the next bytes")
 
     def _make_wire(self, connected: socket.socket, host: str) -> Wire:
         if self._tls is None:
@@ -269,6 +367,8 @@ class SlaveShell:
             self._show_timer = None
             self._store.set_confirmed(self._confirmed)
             self._on_readable()
+        if self.connected_at is not None and isinstance(self.state, SlaveState):
+            self._on_ended(self.state.confirmed)
         self.connected_at = None
         self.state.disconnected(self._clock.monotonic())
 
@@ -349,7 +449,7 @@ class SlaveShell:
         reason = Reason.DISK_FULL if isinstance(error, DiskFull) else Reason.LOG_POISONED
         for decision in self.state.refuse(reason, str(error), self._clock.monotonic()):
             if isinstance(decision, Send) and self._wire is not None:
-                self._wire.send(decision.data)
+                self._wire.send(decision.frame())
         self._end(reason, str(error))
 
     # --- what the broker tells --------------------------------------------------------------------------------------
@@ -388,7 +488,7 @@ class SlaveShell:
                     self._poured_at = self._clock.monotonic()
             elif isinstance(decision, Send):
                 if self._wire is not None:
-                    self._wire.send(decision.data)
+                    self._wire.send(decision.frame())
             elif isinstance(decision, Confirm):
                 if decision.offset < self._confirmed:
                     self._store.set_confirmed(decision.offset)  # the log was cut: not to be put off
@@ -404,7 +504,7 @@ class SlaveShell:
                 if isinstance(decision, Save):
                     self._on_saved(decision.record)
             else:
-                raise ConfigError(f"nobody carries out {decision!r}")
+                raise AssertionError(f"no code carries out {decision!r}")
         if moved:
             self._show()
         if isinstance(self.state, SlaveState) and self.state.next_batch() is not None:

@@ -2,9 +2,10 @@
 
 Extended session (`SlaveState`):
 
-    CONNECTING ─▶ GREETED ─▶ TOLD ─▶ WAITING ─▶ FOLLOWING
-                                └──────▲  │         a master that still asks keeps us WAITING, and may have us DONATE
-                                          └▶ DONATING
+    IDLE ─▶ GREETED ─▶ TOLD ─────────────▶ FOLLOWING     the master is open, and its WELCOME says from where
+                        └─▶ WAITING ───────────▲         it still asks: its WELCOME says so, and comes again
+                              └─▶ DONATING ────┘         and takes from us what it lost
+    every state ─▶ IDLE                                  the connection ended, by either side
 
 Classic session (`ClassicSlaveState`): report, take frames, report.  No identity, no history, no checks but contiguity,
 as upstream's slave does; only that we report at once and take any split.
@@ -17,10 +18,30 @@ history is adopted before the first byte of it is appended.
 from collections.abc import Callable
 from dataclasses import dataclass
 from enum import Enum
+from hashlib import sha256
 
-from tandemq.codec import ha
-from tandemq.codec.ha import Challenge, Chunk, Head, Hello, Members, Preamble, Reason, Refuse, Start, Take, Welcome
+from tandemq.codec import ha_classic
+from tandemq.codec import ha_session as ha
+from tandemq.codec.ha_classic import Chunk, Head, TransferReader
+from tandemq.codec.ha_reasons import Reason
+from tandemq.codec.ha_register import Register
+from tandemq.codec.ha_seal import SEALED_VERSION, Handshake, Seal
+from tandemq.codec.ha_session import (
+    Challenge,
+    Farewell,
+    Hello,
+    Members,
+    NewRegister,
+    Packed,
+    Preamble,
+    Refuse,
+    Registered,
+    Start,
+    Take,
+    Welcome,
+)
 from tandemq.errors import CodecError
+from tandemq.replication.accession import is_named
 from tandemq.replication.decisions import (
     Append,
     Batch,
@@ -38,6 +59,8 @@ from tandemq.replication.decisions import (
     Truncate,
 )
 from tandemq.replication.epochs import Promise, ReplicaRecord, common_point, from_items, to_items
+from tandemq.replication.first_copy import lacking
+from tandemq.replication.register import is_newer
 
 
 class SlavePhase(Enum):
@@ -53,16 +76,25 @@ class SlavePhase(Enum):
     FOLLOWING = "following"
 
 
+_PROMISED = (SlavePhase.TOLD, SlavePhase.WAITING, SlavePhase.DONATING, SlavePhase.FOLLOWING)
+
+
 @dataclass(frozen=True, slots=True)
 class SlaveTerms:
     """What the operator decided, in seconds and bytes."""
 
     group: str
     address: str = ""
+    broker_id: int = 0
+    """The id it was configured with; the register has the last word."""
     heartbeat: float = 5.0
     housekeeping: float = 20.0
     shared_key: str = ""
     last_file_only: bool = False
+    observer: bool = False
+    """Follows without being counted: a RocketMQ master hears where a session began, and nothing more."""
+    compression: str = ""
+    """How log bytes are to come; see Hello."""
     batch: int = 8 << 20
 
 
@@ -71,7 +103,7 @@ class FrameInProgress:
     it."""
 
     def __init__(self) -> None:
-        self._frames: ha.FrameReader | ha.TransferReader = ha.TransferReader()
+        self._frames: ha.FrameReader | TransferReader = TransferReader()
         self._head: Head | None = None
         self._pending = bytearray()
         self._direct = 0
@@ -146,6 +178,8 @@ class SlaveState(FrameInProgress):
         self._session = 0
         self._complete_at = 0
         self._nonce = ""
+        self._seal: Seal | None = None
+        """Of our frames, in a group with a key, once the master has proven it."""
         self._number = 0
         self._frames: ha.FrameReader = ha.FrameReader()
         self._acked = (-1, -1)
@@ -159,11 +193,12 @@ class SlaveState(FrameInProgress):
         self._frames = ha.FrameReader()
         self._drop_partial()
         self._nonce = self._new_id()
+        self._seal = None
         self._acked = (-1, -1)
         self.phase = SlavePhase.GREETED
         self.last_heard = now
         out: list[Decision] = []
-        self._send(out, Preamble(ha.VERSION, self._nonce), now)
+        self._send(out, Preamble(SEALED_VERSION if self.terms.shared_key else ha.VERSION, self._nonce), now)
         return out
 
     def disconnected(self, now: float) -> None:
@@ -199,15 +234,21 @@ class SlaveState(FrameInProgress):
             self._on_chunk(out, event, now)
         elif isinstance(event, Head):
             self._on_head(out, event, now)
+        elif isinstance(event, Packed):
+            self._on_head(out, event.head, now)
+            if self._head is not None:
+                self._on_chunk(out, Chunk(memoryview(event.data), True), now)
         elif isinstance(event, Challenge):
             self._on_challenge(out, event, now)
         elif isinstance(event, Welcome) and self.phase in (SlavePhase.TOLD, SlavePhase.WAITING, SlavePhase.DONATING):
             self._on_welcome(out, event, now)
         elif isinstance(event, Members) and self.phase is SlavePhase.FOLLOWING:
             self._on_members(out, event)
+        elif isinstance(event, NewRegister) and self.phase in _PROMISED:
+            self._on_register(out, event.register, now)
         elif isinstance(event, Take) and self.phase is SlavePhase.WAITING:
             self._on_take(out, event, now)
-        elif isinstance(event, Refuse):
+        elif isinstance(event, Refuse | Farewell):
             self._ended(event.code, event.text, now)
             out.append(Close(self._session, event.code, event.text))
         else:
@@ -216,13 +257,14 @@ class SlaveState(FrameInProgress):
     # --- handshake --------------------------------------------------------------------------------------------------
 
     def _on_challenge(self, out: list[Decision], challenge: Challenge, now: float) -> None:
-        expected = ha.key_proof(self.terms.shared_key, "master", self._nonce, challenge.nonce, self.terms.group)
-        if not ha.same_proof(challenge.proof, expected):
+        if not self._has_proven(challenge):
             self._refuse_master(out, now)
             return
-        self._promise(out, challenge)
+        refused = self._unnamed(out, challenge)
+        if not refused:
+            self._promise(out, challenge)
         record = self.record
-        proof = ha.key_proof(self.terms.shared_key, "slave", self._nonce, challenge.nonce, record.replica)
+        proof = "" if self._seal else ha.key_proof("", "slave", self._nonce, challenge.nonce, record.replica)
         hello = Hello(
             group=self.terms.group,
             replica=record.replica,
@@ -238,9 +280,31 @@ class SlaveState(FrameInProgress):
             members=sorted(record.members),
             last_file_only=self.terms.last_file_only,
             alone_from=record.alone_from,
+            registers=True,
+            register=record.register,
+            clean=record.complete,
+            broker_id=self.terms.broker_id,
+            observer=self.terms.observer,
+            compression=self.terms.compression,
+            refused=refused,
         )
         self.phase = SlavePhase.TOLD
         self._send(out, hello, now)
+
+    def _has_proven(self, challenge: Challenge) -> bool:
+        """Whether the master knows the key, or has none either; from then on frames of both sides are sealed."""
+        key, group = self.terms.shared_key, self.terms.group
+        if not key:
+            return ha.same_proof(challenge.proof, ha.key_proof("", "master", self._nonce, challenge.nonce, group))
+        if self._seal is not None:
+            return True  # its seal fits, and it holds for this session
+        claim = ha.claim_of(challenge.id, challenge.replica, challenge.register)
+        handshake = Handshake(key, group, self._nonce, challenge.nonce, challenge.number, claim)
+        if not ha.same_proof(challenge.proof, handshake.proof()):
+            return False
+        theirs, self._seal = handshake.seals()
+        self._frames.secure(theirs)
+        return True
 
     def _refuse_master(self, out: list[Decision], now: float) -> None:
         """The proof covers key and group: say which of them is wrong, as far as it can be known."""
@@ -254,6 +318,45 @@ class SlaveState(FrameInProgress):
             text = "the master did not prove the shared key for this group: another key, or another brokerName"
         self._close(out, Reason.KEY_REFUSED, text, now)
 
+    def _unnamed(self, out: list[Decision], challenge: Challenge) -> str:
+        """Why this replica's register forbids to promise anything to that master; empty if it does not."""
+        mine, theirs = self.record.register, challenge.register
+        if mine is None:
+            return ""
+        if theirs is not None and theirs.group_id != mine.group_id:
+            return f"{challenge.replica} belongs to another group of this name ({theirs.group_id}, not {mine.group_id})"
+        if self.terms.observer:
+            return ""  # it follows any broker of its group, members and other observers: nothing rests on it
+        here, known = self.record.replica, mine
+        if theirs is not None and is_newer(theirs, mine):
+            if here not in mine.everybody:
+                known = theirs  # it belongs to nobody yet: the newest register it hears of says whom to follow
+            elif here not in theirs.everybody and theirs.epoch >= self.record.promise.number:
+                # Somebody made the group forget this replica: it may join again, now that it knows.
+                known = theirs
+                self._save(out, register=theirs)
+                out.append(Note("forgotten", "the group was made to forget this replica; it joins again", loud=True))
+        if is_named(known, challenge.replica, theirs):
+            return ""
+        return f"the register of the group does not name {challenge.replica or 'a master of the version before'}"
+
+    def _on_register(self, out: list[Decision], register: Register, now: float) -> None:
+        """Stored only under the epoch this replica has promised to, and never an older one."""
+        promise, mine = self.record.promise, self.record.register
+        if (register.epoch, register.epoch_id) != (promise.number, promise.id):
+            return
+        if mine is not None and mine.group_id != register.group_id:
+            return
+        if is_newer(register, mine):
+            holder = {register.holder}
+            self._save(
+                out,
+                register=register,
+                members=register.member_ids - holder,
+                in_sync=frozenset(register.in_sync) - holder,
+            )
+        self._send(out, Registered(register.epoch, register.revision), now)
+
     def _promise(self, out: list[Decision], challenge: Challenge) -> None:
         """Not to serve an older master any more; if we already serve a newer one, our HELLO says so."""
         promise, mine = Promise(challenge.number, challenge.id), self.record.promise
@@ -264,8 +367,7 @@ class SlaveState(FrameInProgress):
             return
         text = (
             f"this replica belongs to epoch {mine.number}, newer than the master's {promise.number}: the master must "
-            "step down. If nobody reigns in that epoch any more, `tandemq broker promote --force` the broker with the "
-            "highest epoch in `tandemq ha status`; the others follow it and save aside what they must cut"
+            "step down, or ask again with a higher one"
         )
         out.append(Note("newer-than-master", text, loud=True))
 
@@ -279,6 +381,7 @@ class SlaveState(FrameInProgress):
                 self.phase = SlavePhase.WAITING
             return
         self._number = welcome.number
+        register = welcome.register
         start = self._align(out, welcome)
         self._save(
             out,
@@ -287,9 +390,11 @@ class SlaveState(FrameInProgress):
             in_sync=frozenset(welcome.in_sync),
             reigning=False,
             follows=welcome.replica,
-            complete=start >= welcome.end,
+            complete=start >= welcome.end or (self.record.complete and register is not None),
             blind_from=-1,
             alone_from=-1,
+            register=register if is_newer(register, self.record.register) else self.record.register,
+            lacks=lacking(self.log.first, welcome.first, self.record.lacks, last_file_only=self.terms.last_file_only),
         )
         self._complete_at = welcome.end
         self.phase = SlavePhase.FOLLOWING
@@ -297,6 +402,8 @@ class SlaveState(FrameInProgress):
         self._acked = (start, min(self.log.flushed, start))
         out.append(Note("following", f"follows master {welcome.replica} in epoch {welcome.number} from {start}"))
         self._send(out, Start(welcome.number, start, self._acked[1]), now)
+        if register is not None:
+            self._send(out, Registered(register.epoch, register.revision), now)
 
     def _align(self, out: list[Decision], welcome: Welcome) -> int:
         """Cuts our log to where it agrees with the master's; returns where to go on."""
@@ -309,7 +416,8 @@ class SlaveState(FrameInProgress):
             save_from = log.first if agreed is None else max(agreed, log.first)
             reason = Reason.DIVERGED if agreed is None else Reason.OFFSET_GONE
             why = "the log is empty" if empty else f"{reason.value}: {reason.advice}"
-            out.append(Reset(welcome.start_empty_at, save_from, log.end, why))
+            event = "reset-empty" if empty else f"reset-{reason.value}"
+            out.append(Reset(welcome.start_empty_at, save_from, log.end, why, event))
             if not empty:
                 text = f"begins anew at {welcome.start_empty_at}, its own log ended at {log.end}: {why}"
                 out.append(Note("began-anew", text, loud=True))
@@ -413,7 +521,7 @@ class SlaveState(FrameInProgress):
         received, durable = self.log.end, min(self.log.flushed, self.log.end)
         self._acked = (received, durable)
         self.last_sent = now
-        out.append(Send(self._session, ha.encode_ack(self._number, received, durable, self.applied)))
+        out.append(Send(self._session, ha.encode_ack(self._number, received, durable, self.applied), self._seal))
 
     # --- donating ---------------------------------------------------------------------------------------------------
 
@@ -436,6 +544,11 @@ class SlaveState(FrameInProgress):
     def frame_header(self, data: memoryview | bytes) -> bytes:
         """What goes before the bytes of a batch."""
         number = self.record.history.number_at(self._give_from)
+        if self._seal is not None:
+            digest = sha256(data).digest()
+            return ha.encode_sealed_data_header(
+                self._seal, number, self._give_from, 0, len(data), digest, flush=False, lone=False
+            )
         return ha.encode_data_header(number, self._give_from, 0, data)
 
     def sent(self, stop: int, now: float) -> None:
@@ -488,7 +601,7 @@ class SlaveState(FrameInProgress):
 
     def _send(self, out: list[Decision], message: ha.Control, now: float) -> None:
         self.last_sent = now
-        out.append(Send(self._session, ha.encode_control(message)))
+        out.append(Send(self._session, ha.encode_control(message), self._seal))
 
     def _close(self, out: list[Decision], reason: Reason, text: str, now: float) -> None:
         self._send(out, Refuse(reason.value, text, self.record.promise.number), now)
@@ -514,14 +627,32 @@ class ClassicSlaveState(FrameInProgress):
         self.trouble: tuple[float, Reason, str] | None = None
         self.last_heard = self.last_sent = now
         self._session = 0
-        self._frames: ha.TransferReader = ha.TransferReader()
+        self._frames: TransferReader = TransferReader()
         self._reported = -1
         self._is_followed = False
+
+    def begin_at(self, offset: int) -> list[Decision]:
+        """Before the session: the master's log begins at `offset`, above the end of ours."""
+        log = self.log
+        if log.end == log.first:
+            reset = Reset(offset, log.end, log.end, "the log is empty", "reset-empty")
+            out: list[Decision] = [reset]
+        else:
+            why = f"{Reason.OFFSET_GONE.value}: {Reason.OFFSET_GONE.advice}"
+            out = [Reset(offset, log.end, log.end, why, "reset-offset-gone")]
+            out.append(Note("began-anew", f"begins anew at {offset}, its own log ended at {log.end}: {why}", loud=True))
+        log.first = log.end = log.flushed = offset
+        return out
+
+    def begin_with(self, record: bytes) -> list[Decision]:
+        """Before the session of an empty slave: the first record of the master's log, which begins at 0."""
+        self.log.end = len(record)
+        return [Append(0, record), Confirm(len(record))]
 
     def connected(self, session: int, now: float) -> list[Decision]:
         """Reports at once: the master sends nothing before it knows our offset."""
         self._session = session
-        self._frames = ha.TransferReader()
+        self._frames = TransferReader()
         self._drop_partial()
         self.is_connected = True
         self.last_heard = now
@@ -563,9 +694,9 @@ class ClassicSlaveState(FrameInProgress):
                 text = f"the master sent bytes at {head.offset}, this log ends at {self.log.end}"
                 self._close(out, Reason.DIVERGED, text, now)
                 return
-            # An empty slave begins where the master says: upstream starts it at its last segment.
+            # An empty slave that asked for the last file only begins where the master says.
             if head.offset:
-                out.append(Reset(head.offset, 0, 0, "the log is empty"))
+                out.append(Reset(head.offset, 0, 0, "the log is empty", "reset-empty"))
                 self.log.first = self.log.end = self.log.flushed = head.offset
         if not self._is_followed:
             self._is_followed = True
@@ -630,13 +761,15 @@ class ClassicSlaveState(FrameInProgress):
         return []
 
     def _report_if_moved(self, out: list[Decision], now: float) -> None:
-        if self.is_connected and self.log.end != self._reported:
+        if self.is_connected and self.log.end != self._reported and not self.terms.observer:
             self._report(out, now)
 
     def _report(self, out: list[Decision], now: float) -> None:
-        self._reported = self.log.end
+        """An observer repeats where it began, as a sign of life: a RocketMQ master counts whatever is reported."""
+        if not self.terms.observer or self._reported < 0:
+            self._reported = self.log.end
         self.last_sent = now
-        out.append(Send(self._session, ha.encode_report(self.log.end)))
+        out.append(Send(self._session, ha_classic.encode_report(self._reported)))
 
     def _close(self, out: list[Decision], reason: Reason, text: str, now: float) -> None:
         out.append(Close(self._session, reason, text))

@@ -1,6 +1,12 @@
 """One snapshot of a node's replication: `tandemq ha status`, metrics, 907 and logs all render this."""
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field
+from typing import Any
+
+import msgspec
+
+from tandemq.codec.ha_register import Register
 
 
 @dataclass(frozen=True, slots=True)
@@ -21,9 +27,13 @@ class ReplicaStatus:
     rate: float
     """Bytes a second it is being sent."""
     in_sync: bool
+    is_member: bool = True
+    """Whether it belongs to the group or is joining it: anybody else may stay away without being missed."""
     error: str = ""
     reason: str = ""
     advice: str = ""
+    error_age_ms: int = 0
+    """How long ago the error came, or the replica left."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,12 +62,38 @@ class HaStatus:
     master_replica: str = ""
     protocol: str = ""
     lag_bytes: int = 0
+    lag_ms: int = 0
+    master_first: int = -1
+    """Where the log of a RocketMQ master begins and ends, as it told last; -1 if it did not."""
+    master_end: int = -1
+    seconds_left: float | None = None
+    """Of a copy from a RocketMQ master, at its current rate; None if that is not known."""
+    lacks: tuple[int, int] | None = None
+    """[start, stop) of the master's retained log that lies below the beginning of this one."""
     received_bytes: int = 0
     error: str = ""
     reason: str = ""
     advice: str = ""
+    error_age_ms: int = 0
     cuts: tuple[str, ...] = ()
     """What was cut off this log since the start, and why."""
     cut_bytes: int = 0
     events: dict[str, int] = field(default_factory=dict)
     """How often each thing happened since the start."""
+    provisional: bool = False
+    """Open, but alone: it acknowledges one copy only until those it waits for are heard."""
+    register: dict[str, Any] | None = None
+    """The register of the group as this node has stored it; see `register_shown`."""
+
+
+def register_shown(register: Register | None, waits: Mapping[str, frozenset[str]]) -> dict[str, Any] | None:
+    """The register as plain data; `waits`: for whom each one that joins still waits."""
+    if register is None:
+        return None
+    shown: dict[str, Any] = msgspec.to_builtins(register)
+    in_sync = set(register.in_sync)
+    for member in shown["members"]:
+        member["in_sync"] = member["replica"] in in_sync
+    for newcomer in shown["joining"]:
+        newcomer["waits_for"] = sorted(waits.get(newcomer["replica"], ()))
+    return shown

@@ -13,7 +13,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Final
 
-from tandemq.codec import ha
+from tandemq.codec import ha_session
 from tandemq.replication.wire import SENDFILE_CHUNK, FilePart, Wire
 
 FILE_CHUNK: Final = 256 << 10
@@ -93,7 +93,7 @@ class TlsWire(Wire):
 
     def _hears_tls(self) -> bool:
         first = self.socket.recv(1, socket.MSG_PEEK)
-        if not first or ha.is_tls(first[0]):
+        if not first or ha_session.is_tls(first[0]):
             return True
         # Read what came, or closing would reset the connection before the peer has read why.
         self.socket.recv(1 << 16)

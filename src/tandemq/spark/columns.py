@@ -1,9 +1,10 @@
-"""The columns of a message in Spark: names, types, which are read by default; the check of a user's schema.
+"""The columns of a message in Spark, ours and those of Kafka's source: names, types, meaning; the check of a schema.
 
-A user schema is the only way to tell a Python source which columns are wanted (Spark prunes none itself), so every
-reader takes one and the decoder builds nothing else.
+Spark prunes no columns of a Python source by itself, so every reader takes a schema and the decoder builds nothing
+else.
 """
 
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
@@ -11,7 +12,7 @@ import pyarrow as pa
 from tandemq.errors import ConfigError
 
 if TYPE_CHECKING:
-    from pyspark.sql.types import StructType
+    from pyspark.sql.types import DataType, StructType
 
 CORRUPT = "_corrupt_record"
 """With mode=permissive and this column in the schema, damage becomes a row that says what and where."""
@@ -54,9 +55,35 @@ COLUMNS: dict[str, tuple[str, pa.DataType, str]] = {
 }
 """column -> (Spark SQL type, Arrow type, meaning), in the order of the default schema."""
 
-_MAYBE_NULL = {"keys", "tags", CORRUPT}
-"""All others have a value in every whole message. Spark is told so: it looks at no row for a null that can't be there,
-a tenth of its time in a scan."""
+HEADERS = "headers"
+KAFKA_COLUMNS: dict[str, tuple[str, pa.DataType, str]] = {
+    "key": ("BINARY", pa.binary(), "KEYS as bytes; null if none."),
+    "value": ("BINARY", pa.binary(), "The body, decompressed."),
+    "topic": ("STRING", pa.string(), "The topic."),
+    "partition": (
+        "INT",
+        pa.int32(),
+        "The queue. Where a topic has several broker groups, their queues are numbered on in the order of their names.",
+    ),
+    "offset": ("BIGINT", pa.int64(), "Index of the message in its queue."),
+    "timestamp": ("TIMESTAMP", _TIMESTAMP, "When the broker stored it."),
+    "timestampType": ("INT", pa.int32(), "Always 1: the time of the log."),
+    HEADERS: (
+        "ARRAY<STRUCT<key: STRING, value: BINARY>>",
+        pa.list_(pa.struct([("key", pa.string()), ("value", pa.binary())])),
+        "The user's properties; null if none.",
+    ),
+}
+"""The columns of `schema=kafka`, in Kafka's order."""
+
+OUR_NAMES = {
+    "key": "keys", "value": "body", "topic": "topic", "offset": "queue_offset", "timestamp": "store_timestamp",
+}  # fmt: skip
+"""Kafka's columns that one of ours stands for."""
+
+_MAYBE_NULL = {"keys", "tags", CORRUPT, "key", HEADERS}
+"""All others have a value in every whole message. Spark is told so: it checks no row for a null that can't be there,
+which takes a tenth of its time in a scan."""
 
 _ON_DEMAND = {"properties_raw", "prepared_transaction_offset", "record_size", "body_size", CORRUPT}
 
@@ -64,15 +91,25 @@ DEFAULT_COLUMNS = tuple(name for name in COLUMNS if name not in _ON_DEMAND)
 
 
 def ddl(names: tuple[str, ...] | list[str]) -> str:
-    """The schema of these columns as Spark's DDL text; any may be null."""
+    """Returns the schema of these columns as Spark's DDL text; any may be null."""
     return ", ".join(f"`{name}` {COLUMNS[name][0]}" for name in names)
 
 
-def spark_schema(names: tuple[str, ...], *, may_be_damaged: bool) -> "StructType":
-    """The schema that says of all that can't be null that it isn't; a damaged record may lack any column."""
+def spark_schema(
+    names: tuple[str, ...], columns: Mapping[str, tuple[str, pa.DataType, str]] = COLUMNS, *, may_be_damaged: bool
+) -> "StructType":
+    """Returns the schema that says of all that can't be null that it isn't; a damaged record may lack any column."""
     from pyspark.sql import types
 
-    of = {
+    return types.StructType(
+        [types.StructField(name, _spark_type(columns[name][0]), _nullable(name, may_be_damaged)) for name in names]
+    )
+
+
+def _spark_type(sql: str) -> "DataType":
+    from pyspark.sql import types
+
+    simple = {
         "STRING": types.StringType(),
         "INT": types.IntegerType(),
         "BIGINT": types.LongType(),
@@ -80,9 +117,10 @@ def spark_schema(names: tuple[str, ...], *, may_be_damaged: bool) -> "StructType
         "BINARY": types.BinaryType(),
         "MAP<STRING, STRING>": types.MapType(types.StringType(), types.StringType(), valueContainsNull=False),
     }
-    return types.StructType(
-        [types.StructField(name, of[COLUMNS[name][0]], _nullable(name, may_be_damaged)) for name in names]
-    )
+    if sql in simple:
+        return simple[sql]
+    header = [types.StructField("key", types.StringType()), types.StructField("value", types.BinaryType())]
+    return types.ArrayType(types.StructType(header))
 
 
 def _nullable(name: str, may_be_damaged: bool) -> bool:
@@ -93,36 +131,35 @@ def default_arrow_schema(names: tuple[str, ...] | list[str] = DEFAULT_COLUMNS) -
     return pa.schema([pa.field(name, COLUMNS[name][1]) for name in names])
 
 
-def arrow_schema(spark_schema: Any, *, may_be_damaged: bool) -> pa.Schema:
-    """What the decoder must build for a Spark schema; ConfigError names the column that can't be had so."""
+def arrow_schema(
+    spark_schema: Any, columns: Mapping[str, tuple[str, pa.DataType, str]] = COLUMNS, *, may_be_damaged: bool
+) -> pa.Schema:
+    """Returns what the decoder must build for a Spark schema; ConfigError names the column that can't be had so."""
     from pyspark.sql.pandas.types import to_arrow_schema
 
     schema = to_arrow_schema(spark_schema, timezone="UTC")
     for field in schema:
-        check_name(field.name)
+        if field.name not in columns:
+            raise ConfigError(f"column {field.name!r}: no message has it; choose from {', '.join(columns)}")
         if not field.nullable and _nullable(field.name, may_be_damaged):
             raise ConfigError(f"column {field.name!r}: the schema says NOT NULL, but it may be null here")
-        sql_type, wanted, _ = COLUMNS[field.name]
-        text_body = field.name == "body" and field.type == pa.string()
-        if field.type != wanted and not text_body and not _same_map(field.type, wanted):
+        sql_type, wanted, _ = columns[field.name]
+        is_text_body = field.name in ("body", "value") and field.type == pa.string()
+        if not is_text_body and not _same(field.type, wanted):
             raise ConfigError(
                 f"column {field.name!r}: the schema says {field.type}, it is {sql_type}"
-                + (" (or STRING for text bodies)" if field.name == "body" else "")
+                + (" (or STRING for text bodies)" if field.name in ("body", "value") else "")
             )
     return schema
 
 
-def check_name(name: str) -> None:
-    """ConfigError for a column that no message has."""
-    if name not in COLUMNS:
-        raise ConfigError(f"column {name!r}: no message has it; choose from {', '.join(COLUMNS)}")
-
-
-def _same_map(given: pa.DataType, wanted: pa.DataType) -> bool:
-    """Maps that differ only in whether values may be null."""
-    return bool(
-        pa.types.is_map(given)
-        and pa.types.is_map(wanted)
-        and given.key_type == wanted.key_type
-        and given.item_type == wanted.item_type
-    )
+def _same(given: pa.DataType, wanted: pa.DataType) -> bool:
+    """Returns whether two types differ at most in names of inner fields and in what may be null inside."""
+    if pa.types.is_map(given) and pa.types.is_map(wanted):
+        return bool(given.key_type == wanted.key_type and given.item_type == wanted.item_type)
+    if pa.types.is_list(given) and pa.types.is_list(wanted):
+        inner, expected = given.value_type, wanted.value_type
+        return bool(
+            pa.types.is_struct(inner) and [(f.name, f.type) for f in inner] == [(f.name, f.type) for f in expected]
+        )
+    return bool(given == wanted)

@@ -7,6 +7,8 @@ import tempfile
 from pathlib import Path
 from typing import Any
 
+from tandemq.spark.planning.push_down import install
+
 _SOCKET_PATH_MAX = 50
 """Of the 108 bytes that Unix allows, Spark's file name takes up to 50."""
 
@@ -42,9 +44,21 @@ def session_builder(name: str, *, master: str = "", work_directory: Path | None 
     unchecked = os.environ.setdefault(_UNCHECKED_ARROW, "true")
     if master.startswith("local"):
         os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")  # nobody outside must reach a local session
-    builder = SparkSession.builder.appName(name)
+
+    class PlanningBuilder(SparkSession.Builder):
+        """Gives sessions that tell the sources which columns and rows a query needs."""
+
+        def getOrCreate(self) -> Any:
+            session = super().getOrCreate()
+            install(session)
+            return session
+
+    builder = PlanningBuilder().appName(name)
     if master:
         builder = builder.master(master)
+    if master.startswith("local"):
+        # Elsewhere the package may come with --py-files, which a worker finds and its daemon does not.
+        builder = builder.config("spark.python.daemon.module", "tandemq.spark.runtime.ready_daemon")
     for key, value in TUNED.items():
         builder = builder.config(key, value)
     builder = builder.config(f"spark.executorEnv.{_UNCHECKED_ARROW}", unchecked)

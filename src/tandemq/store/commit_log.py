@@ -9,20 +9,22 @@ A record's head, which holds its size, is written after everything else: a proce
 leaves zeros where the next record's size would be.
 """
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from struct import Struct
 
-from tandemq.codec.batch import Batch, Shared
-from tandemq.codec.crc import crc32
-from tandemq.codec.record import (
+from tandemq.errors import CorruptRecord, MessageTooLarge, OffsetOutOfRange, StoreError
+from tandemq.formats.batch import MessageBatch, Shared
+from tandemq.formats.crc import crc32
+from tandemq.formats.record import (
     BLANK_SIZE_MIN,
     CRC_MASK,
     FIXED_SIZE_V4,
     MAGIC_BLANK,
     SIZE_MAGIC,
     WHOLE_HEADS,
+    parse_record,
 )
-from tandemq.errors import CorruptRecord, OffsetOutOfRange, StoreError
+from tandemq.model.message import StoredMessage
 from tandemq.store.segments import SegmentChain
 from tandemq.store.zeros import zero
 
@@ -46,6 +48,9 @@ class CommitLog:
         """Position in the current segment up to which appending needs no thought: reserved, and leaves room for a
         blank."""
         self._reserved = 0
+        self.on_half_full: Callable[[], None] | None = None
+        """Told once for each file that gets half full: the next one will be needed soon."""
+        self._told_half_full = -1
 
     @property
     def first_offset(self) -> int:
@@ -75,6 +80,9 @@ class CommitLog:
 
     def _set_soft_stop(self) -> None:
         self._soft_stop = min(self._reserved, len(self._view) - BLANK_SIZE_MIN)
+        half = len(self._view) // 2
+        if self.appended - self._base <= half:
+            self._soft_stop = min(self._soft_stop, half)  # there `make_room` asks for the next file
 
     # -- writing
 
@@ -120,7 +128,7 @@ class CommitLog:
             self.written = self.appended
         return size
 
-    def append_batch(self, size: int, shared: Shared, queue_offset: int, batch: Batch) -> list[int]:
+    def append_batch(self, size: int, shared: Shared, queue_offset: int, batch: MessageBatch) -> list[int]:
         """Writes one record per message (at least one), `size` bytes together and in one segment; where each begins.
 
         Put together first and copied at once, the first record's size last: half the time per message of `append`, and
@@ -144,7 +152,7 @@ class CommitLog:
         """The next `size` bytes can be written in one piece: rolls to a new segment if need be. DiskFull if not."""
         segment_size = self.chain.segment_size
         if size + BLANK_SIZE_MIN > segment_size:
-            raise StoreError(
+            raise MessageTooLarge(
                 f"a record (or batch) of {size} bytes does not fit in a segment of {segment_size}: "
                 "send less, or raise mappedFileSizeCommitLog"
             )
@@ -170,8 +178,12 @@ class CommitLog:
 
     def _reserve(self, stop: int) -> None:
         if stop > self._reserved:
-            self._reserved = self.chain.segment(self._base).reserve(stop)
+            self._reserved = self.chain.reserve(self._base, stop)
         self._set_soft_stop()
+        if stop > self.chain.segment_size // 2 and self._told_half_full != self._base:
+            self._told_half_full = self._base
+            if self.on_half_full is not None:
+                self.on_half_full()
 
     def append_raw(self, physical_offset: int, data: bytes | bytearray | memoryview) -> int:
         """A slave's append: the very bytes of the master, cut anywhere; the new end."""
@@ -198,22 +210,22 @@ class CommitLog:
         self.written = max(self.written, self._base + stop)
         return self._view[at:stop]
 
-    def write_raw(self, behind: int, data: bytes | bytearray | memoryview) -> None:
-        """Bulk bytes, `behind` bytes behind the end and within its segment; they count once `commit_raw` says so."""
-        start = self._raw_start(behind, len(data))
+    def write_raw(self, past_end: int, data: bytes | bytearray | memoryview) -> None:
+        """Writes bytes `past_end` bytes past the end, within one segment; they count once `commit_raw` says so."""
+        start = self._raw_start(past_end, len(data))
         self.chain.segment(self._base).write(start, data)
 
-    def raw_place(self, behind: int, size: int) -> tuple[int, int]:
-        """Likewise, for bytes that the kernel moves there by itself: (fd, position), to be used at once."""
-        start = self._raw_start(behind, size)
+    def raw_place(self, past_end: int, size: int) -> tuple[int, int]:
+        """Returns (fd, position) where the kernel may put such bytes by itself; use them at once."""
+        start = self._raw_start(past_end, size)
         return self.chain.segment(self._base).fileno(), start
 
-    def _raw_start(self, behind: int, size: int) -> int:
+    def _raw_start(self, past_end: int, size: int) -> int:
         at = self.appended - self._base
         if not len(self._view) or at == self.chain.segment_size:
             self._roll()
             at = 0
-        start, stop = at + behind, at + behind + size
+        start, stop = at + past_end, at + past_end + size
         if stop > self.chain.segment_size:
             raise OffsetOutOfRange(self._base + stop, self._base, self._base + self.chain.segment_size)
         if stop > self._reserved:
@@ -271,6 +283,19 @@ class CommitLog:
         if not FIXED_SIZE_V4 <= size <= left or magic == MAGIC_BLANK:
             raise CorruptRecord(f"no record starts at offset {physical_offset} (size {size}, magic 0x{magic:08X})")
         return view[at : at + size]
+
+    def messages(self, start: int, stop: int) -> Iterator[StoredMessage]:
+        """Yields the messages of [start, stop) in log order; `start` must be where a record begins."""
+        while start < stop:
+            try:
+                message = parse_record(self.record(start, stop))
+            except CorruptRecord:
+                start += self.segment_size - start % self.segment_size  # the blank at the end of a segment
+                continue
+            except OffsetOutOfRange:
+                return
+            yield message
+            start += message.size
 
     def file_range(self, physical_offset: int, size_max: int) -> tuple[int, int, int]:
         """(fd, position in the file, size) for sendfile. Use it at once: the file may be closed by the next call."""

@@ -3,12 +3,10 @@
 from dataclasses import dataclass
 from enum import Enum
 
-from tandemq.codec.envelope import DELAY_LEVELS_DEFAULT, parse_delay_levels
 from tandemq.errors import ConfigError
+from tandemq.formats.envelope import DELAY_LEVELS_DEFAULT, parse_delay_levels
+from tandemq.formats.queue_entry import ENTRY_SIZE
 from tandemq.settings import check, setting
-
-ENTRY_SIZE = 20
-"""Bytes of one consume-queue entry; file sizes are a multiple of it."""
 
 
 class FlushDiskType(Enum):
@@ -80,7 +78,7 @@ class StoreConfig:
     message_delay_level: str = setting("messageDelayLevel", DELAY_LEVELS_DEFAULT, "Delays of levels 1, 2, …")
     delete_when: str = setting("deleteWhen", "04", "Local hours, separated by ;, at which expired files are deleted.")
     file_reserved_hours: int = setting(
-        "fileReservedTime", 72, "How long a commit-log file is kept.", unit="h", minimum=0, tunable=True
+        "fileReservedTime", 72, "How long a commit-log file is kept.", unit="h", minimum=1, tunable=True
     )
     delete_batch_max: int = setting("deleteFileBatchMax", 10, "Most files deleted in one run.", minimum=1)
     disk_used_ratio_max: int = setting(

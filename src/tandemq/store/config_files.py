@@ -8,9 +8,10 @@ from pathlib import Path
 from typing import Any
 
 from tandemq.codec import fastjson
+from tandemq.codec.table_text import table_of
 from tandemq.errors import CodecError
+from tandemq.formats.layout import CONFIG, journal_path
 from tandemq.store.disk import Disk
-from tandemq.store.layout import CONFIG
 
 TOPICS = "topics.json"
 SUBSCRIPTION_GROUPS = "subscriptionGroup.json"
@@ -26,11 +27,16 @@ class ConfigFiles:
         self.directory = root / CONFIG
 
     def load(self, name: str) -> Any | None:
-        """The file's value; the `.bak` one when the file is missing, empty or unreadable; None when both are."""
+        """Returns the file's value with the changes in its journal; None when there is nothing readable.
+
+        A file that is missing, empty or unreadable is read from its `.bak`.
+        """
+        journal = journal_path(self.directory / name)
+        changes = self._disk.read_file(journal) if self._disk.file_size(journal) else b""
         for path in (self.directory / name, self._backup(name)):
             if self._disk.file_size(path):
                 try:
-                    return fastjson.loads(self._disk.read_file(path))
+                    return table_of(self._disk.read_file(path), changes)[0]
                 except CodecError:
                     continue
         return None

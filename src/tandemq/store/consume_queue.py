@@ -1,26 +1,17 @@
-"""One consume queue: entry i of (topic, queue) says where message i lies in the log.
+"""One consume queue: entry i of (topic, queue) says where message i lies in the log (formats/queue_entry).
 
-    physicalOffset 8 | recordSize 4 | tagsCode 8          entry i is at byte 20 * i of the files taken together
-
-Derived from the log, written only by dispatch. Newest entries are held in memory (`_tail`) and written to their file in
-runs: no descriptor, no mapping and no system call per message, so that ten thousand queues cost what one does. What a
-crash takes from the tail, recovery dispatches again.
-
-A queue may start above 0 (its history was deleted, or a slave joined late): entries before the start in the first
-file are (0, 0x7FFFFFFF, 0), as upstream fills them.
+Entries are derived from the log and added only by dispatch. The newest are held in memory (`tail`) and written to their
+file in runs: no descriptor, no mapping and no system call per message, so that ten thousand queues cost what one does.
+What a crash takes from the tail, recovery dispatches again.
 """
 
 from collections.abc import Callable
 from pathlib import Path
-from struct import Struct
 
-from tandemq.store.config import ENTRY_SIZE
+from tandemq.formats.layout import is_segment_name
+from tandemq.formats.queue_entry import ENTRY, ENTRY_SIZE, FILLER, FILLER_SIZE, file_name
 from tandemq.store.disk import Disk
-from tandemq.store.layout import is_segment_name, segment_name
 
-ENTRY = Struct(">qiq")
-FILLER_SIZE = 0x7FFFFFFF
-FILLER = ENTRY.pack(0, FILLER_SIZE, 0)
 _EMPTY = bytes(ENTRY_SIZE)
 
 
@@ -41,9 +32,9 @@ class ConsumeQueue:
         "count",
         "first",
         "key",
+        "mentioned_at",
         "min_index",
         "min_known_for",
-        "next_offset",
         "queue_id",
         "tail",
         "topic",
@@ -67,8 +58,8 @@ class ConsumeQueue:
         self.first = 0
         self.count = 0
         """Index of the next entry: RocketMQ's maxOffset."""
-        self.next_offset = 0
-        """Queue offset the next append gets; ahead of `count` by what is not dispatched yet."""
+        self.mentioned_at = -1
+        """Where the newest mark lies that told this queue's number; -1 if none did since the store was opened."""
         self.tail = bytearray()
         """Entries [_tail_at, count), not in a file yet."""
         self._tail_at = 0
@@ -129,8 +120,15 @@ class ConsumeQueue:
                 high = middle
         return max(low, self.first)
 
+    def hole(self) -> int | None:
+        """Returns an empty entry that others follow, None if the ends of the files show none."""
+        for index in (self.first, *(edge for start in self._files[1:] for edge in (start - 1, start))):
+            if self.first <= index < self._tail_at and self._read(index, 1) == _EMPTY:
+                return index
+        return None
+
     def _set_count(self, count: int) -> None:
-        self.count = self.next_offset = self._tail_at = count
+        self.count = self._tail_at = count
         self.tail = bytearray()
 
     def keep_below(self, physical_limit: int, confirmed: Callable[[int, int, int], bool]) -> None:
@@ -145,7 +143,7 @@ class ConsumeQueue:
             if inside and confirmed(physical_offset, size, self.count - 1):
                 return
             self.count -= 1
-            self.next_offset = self._tail_at = self.count
+            self._tail_at = self.count
 
     # -- writing (dispatch only)
 
@@ -153,7 +151,6 @@ class ConsumeQueue:
         """An empty queue begins at `index`."""
         self.first = self.min_index = index
         self.count = self._tail_at = index
-        self.next_offset = max(self.next_offset, index)
 
     def fill_to(self, index: int) -> None:
         """Entries that the log does not have (its history has a hole): readers step over them."""
@@ -186,7 +183,7 @@ class ConsumeQueue:
 
     def take_dirty(self) -> tuple[list[Path], bool]:
         """(files to sync, whether the directory too); the caller syncs them or stops claiming durability."""
-        paths = [self._path(index) for index in self._dirty]
+        paths = [self._path(index) for index in sorted(self._dirty)]
         named = self._named
         self._dirty.clear()
         self._named = False
@@ -201,12 +198,6 @@ class ConsumeQueue:
         self._directory = directory
         self._known_path_of = -1
 
-    def keep_start(self) -> list[Path]:
-        """A queue without entries gets a file that tells where it starts; what to sync."""
-        if not self._files:
-            self._add_file(self.first - self.first % self._file_entries)
-        return [self._path(index) for index in self._files]
-
     def cut(self, physical_limit: int) -> bool:
         """Drops every entry at or above the limit, in memory and in the files; whether there was any."""
         end = self.lower_bound(physical_limit)
@@ -218,7 +209,7 @@ class ConsumeQueue:
             self._tail_at = end
         else:
             del self.tail[(end - self._tail_at) * ENTRY_SIZE :]
-        self.count = self.next_offset = end
+        self.count = end
         self.min_known_for = -1
         return True
 
@@ -245,17 +236,42 @@ class ConsumeQueue:
                     self._disk.write_at(self._path(index), (start - index) * ENTRY_SIZE, bytes(len(stale)))
                     self._dirty.add(index)
 
-    def drop_before(self, physical_offset: int) -> int:
-        """Removes files whose last entry points below the log's start; how many."""
-        dropped = 0
-        while len(self._files) > 1 and self._tail_at >= self._files[1]:
-            last_physical = ENTRY.unpack(self._read(self._files[1] - 1, 1))[0]
-            if last_physical >= physical_offset:
+    def is_idle(self, physical_offset: int) -> bool:
+        """Returns whether the log holds no message of this queue at or above an offset."""
+        return self.count == self.first or self.entry(self.count - 1)[0] < physical_offset
+
+    @property
+    def is_fileless(self) -> bool:
+        """Whether it has a number to go on with and no file that tells."""
+        return not self._files and self.count == self.first > 0
+
+    @property
+    def begin(self) -> int:
+        """The first entry of the first file, there or to be made."""
+        return self._files[0] if self._files else self.first - self.first % self._file_entries
+
+    def begin_after(self, physical_offset: int) -> int:
+        """Returns what `begin` will be after `drop_before`."""
+        number = self._droppable(physical_offset)
+        return self._files[number] if number else self.begin
+
+    def _droppable(self, physical_offset: int) -> int:
+        """Returns how many files only point below an offset."""
+        number = 0
+        while number + 1 < len(self._files) and self._tail_at >= self._files[number + 1]:
+            if ENTRY.unpack(self._read(self._files[number + 1] - 1, 1))[0] >= physical_offset:
                 break
-            self._disk.remove(self._path(self._files.pop(0)))
-            self._dirty.discard(self.first)
+            number += 1
+        return number
+
+    def drop_before(self, physical_offset: int) -> int:
+        """Removes files whose last entry points below the log's start. Returns how many."""
+        dropped = self._droppable(physical_offset)
+        for _ in range(dropped):
+            index = self._files.pop(0)
+            self._disk.remove(self._path(index))
+            self._dirty.discard(index)
             self.first = max(self.first, self._files[0])
-            dropped += 1
         return dropped
 
     def destroy(self) -> None:
@@ -320,6 +336,6 @@ class ConsumeQueue:
 
     def _path(self, file_index: int) -> Path:
         if file_index != self._known_path_of:
-            self._known_path = self._directory / segment_name(file_index * ENTRY_SIZE)
+            self._known_path = self._directory / file_name(file_index)
             self._known_path_of = file_index
         return self._known_path

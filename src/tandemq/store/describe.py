@@ -4,8 +4,8 @@ import hashlib
 import ipaddress
 from typing import Any
 
-from tandemq.codec.compression import decompress
 from tandemq.errors import CorruptRecord
+from tandemq.formats.compression import decompress
 from tandemq.model.message import UNIQUE_KEY, StoredMessage
 
 

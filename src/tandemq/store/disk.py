@@ -15,14 +15,16 @@ import mmap
 import os
 import shutil
 import threading
+import weakref
 from collections import OrderedDict
 from collections.abc import Iterator
 from functools import cache
 from pathlib import Path
 from typing import Protocol
 
-from tandemq.errors import DiskFull, StoreError, StoreLocked
+from tandemq.errors import DiskFull, NoDescriptors, StoreError, StoreLocked
 
+_NO_DESCRIPTORS = (errno.EMFILE, errno.ENFILE)
 RESERVE_CHUNK = 64 * 1024 * 1024
 """Blocks are reserved this far ahead: one call per 64 MiB written, little taken from an almost empty store."""
 
@@ -61,6 +63,16 @@ class Segment(Protocol):
     def close(self) -> None: ...
 
 
+class SyncFile(Protocol):
+    """A file that is kept open to be synced again and again. Used by one thread."""
+
+    def sync(self) -> None:
+        """fdatasync, as `Segment.sync`."""
+        ...
+
+    def close(self) -> None: ...
+
+
 class Lock(Protocol):
     def release(self) -> None: ...
 
@@ -83,7 +95,11 @@ class Disk(Protocol):
     def write_at(self, path: Path, position: int, data: bytes | bytearray | memoryview) -> None: ...
 
     def sync_file(self, path: Path) -> None:
-        """From any thread."""
+        """Makes durable what was written to a file. From any thread."""
+        ...
+
+    def open_to_sync(self, path: Path) -> SyncFile:
+        """Opens a file that will be synced often. From any thread."""
         ...
 
     def write_synced(self, path: Path, data: bytes) -> None:
@@ -138,10 +154,10 @@ class MappedSegment:
 
     def __init__(self, path: Path, fd: int, size: int, writable: bool) -> None:
         self._path = path
-        self._fd = fd
         self.size = size
         access = mmap.ACCESS_WRITE if writable else mmap.ACCESS_READ
         self._map = mmap.mmap(fd, size, access=access)
+        self._fd = fd  # ours only now: without a mapping the caller closes it
         self.view = memoryview(self._map)
         self._reserved = 0
 
@@ -152,7 +168,8 @@ class MappedSegment:
                 os.posix_fallocate(self._fd, self._reserved, goal - self._reserved)
             except OSError as error:
                 raise store_error(error, self._path) from error
-            self._reserved = goal
+            # The flush thread reserves ahead while the owner writes: what one of them reached, both keep.
+            self._reserved = max(self._reserved, goal)
         return self._reserved
 
     def write(self, position: int, data: bytes | bytearray | memoryview) -> None:
@@ -240,6 +257,13 @@ def store_error(error: OSError, path: Path | str) -> StoreError:
     return StoreError(f"{path}: {error.strerror or error}")
 
 
+def make_private_directory(path: Path) -> None:
+    """Makes a directory and what is missing above it for this user alone: the store holds everybody's messages."""
+    if not path.is_dir():
+        make_private_directory(path.parent)
+        path.mkdir(mode=0o700, exist_ok=True)
+
+
 @cache
 def _boot_id() -> bytes:
     """Linux tells; elsewhere every process counts as a new boot, which only makes recovery read more."""
@@ -249,11 +273,91 @@ def _boot_id() -> bytes:
         return os.urandom(16)
 
 
+class OpenFile:
+    """A descriptor that is kept to sync a file."""
+
+    def __init__(self, fd: int) -> None:
+        self._fd = fd
+
+    def sync(self) -> None:
+        os.fdatasync(self._fd)
+
+    def close(self) -> None:
+        if self._fd >= 0:
+            os.close(self._fd)
+            self._fd = -1
+
+    def __del__(self) -> None:
+        self.close()
+
+
+def _close_all(descriptors: list[int]) -> None:
+    while descriptors:
+        os.close(descriptors.pop())
+
+
+class DescriptorReserve:
+    """Descriptors kept back, so that a process whose clients took all others can still write its files.
+
+    Thread-safe. An open that finds none left gives one of the reserve back to the system and takes that.
+    """
+
+    def __init__(self, count: int) -> None:
+        self._count = count
+        self._held: list[int] = []
+        self._lock = threading.Lock()
+        weakref.finalize(self, _close_all, self._held)  # a store that nobody closed keeps none
+
+    def open(self, path: Path, flags: int, mode: int = 0o600) -> int:
+        """Opens a file, with a descriptor of the reserve if need be; raises NoDescriptors if that is used up too."""
+        try:
+            fd = os.open(path, flags | os.O_CLOEXEC, mode)
+        except OSError as error:
+            if error.errno not in _NO_DESCRIPTORS:
+                raise
+            return self._open_from_reserve(path, flags, mode)
+        if len(self._held) < self._count:
+            self._fill()
+        return fd
+
+    def _open_from_reserve(self, path: Path, flags: int, mode: int) -> int:
+        with self._lock:
+            while self._held:
+                os.close(self._held.pop())
+                try:
+                    return os.open(path, flags | os.O_CLOEXEC, mode)
+                except OSError as error:
+                    if error.errno not in _NO_DESCRIPTORS:
+                        raise
+        raise NoDescriptors(
+            f"{path} can't be opened: the process has no file descriptor left; raise its limit (ulimit -n), or lower "
+            "the number of connections"
+        )
+
+    def give_back(self) -> bool:
+        """Gives one descriptor back to the system. Returns whether there was one."""
+        with self._lock:
+            if not self._held:
+                return False
+            os.close(self._held.pop())
+            return True
+
+    def _fill(self) -> None:
+        with self._lock, contextlib.suppress(OSError):
+            while len(self._held) < self._count:
+                self._held.append(os.open(os.devnull, os.O_RDONLY | os.O_CLOEXEC))
+
+    def close(self) -> None:
+        """Gives the reserve back."""
+        with self._lock:
+            _close_all(self._held)
+
+
 class FileLock:
     """An advisory lock that dies with its process, so a crash never leaves a store locked."""
 
     def __init__(self, path: Path) -> None:
-        self._fd = os.open(path, os.O_RDWR | os.O_CREAT, 0o644)
+        self._fd = os.open(path, os.O_RDWR | os.O_CREAT, 0o600)
         try:
             # POSIX record locks, as Java's FileChannel.lock takes them: a RocketMQ broker and we exclude each other.
             fcntl.lockf(self._fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -273,17 +377,18 @@ class FileLock:
 class FileDisk:
     """The operating system's files."""
 
-    def __init__(self, open_files_max: int = 128) -> None:
+    def __init__(self, open_files_max: int = 128, reserved_descriptors: int = 16) -> None:
         self._open_files_max = open_files_max
+        self._reserve = DescriptorReserve(reserved_descriptors)
         self._open: OrderedDict[Path, int] = OrderedDict()
         """Used by the owner's thread; others may only make it forget files that nobody uses any more."""
         self._changing = threading.Lock()
 
     def create_segment(self, path: Path, size: int) -> MappedSegment:
-        fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o644)
+        fd = self._reserve.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL)
         try:
             os.ftruncate(fd, size)
-            return MappedSegment(path, fd, size, True)
+            return self._mapped(path, fd, size, True)
         except OSError as error:
             os.close(fd)
             with contextlib.suppress(OSError):
@@ -291,15 +396,24 @@ class FileDisk:
             raise store_error(error, path) from error
 
     def open_segment(self, path: Path, *, writable: bool) -> MappedSegment:
-        fd = os.open(path, (os.O_RDWR if writable else os.O_RDONLY) | os.O_CLOEXEC)
+        fd = self._reserve.open(path, os.O_RDWR if writable else os.O_RDONLY)
         try:
-            return MappedSegment(path, fd, os.fstat(fd).st_size, writable)
+            return self._mapped(path, fd, os.fstat(fd).st_size, writable)
         except (OSError, ValueError) as error:
             os.close(fd)
             raise StoreError(f"{path}: can't be mapped: {error}") from error
 
+    def _mapped(self, path: Path, fd: int, size: int, writable: bool) -> MappedSegment:
+        try:
+            return MappedSegment(path, fd, size, writable)
+        except OSError as error:
+            # A mapping keeps a copy of its descriptor.
+            if error.errno not in _NO_DESCRIPTORS or not self._reserve.give_back():
+                raise
+        return MappedSegment(path, fd, size, writable)
+
     def create_file(self, path: Path, size: int) -> None:
-        fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
+        fd = self._reserve.open(path, os.O_RDWR | os.O_CREAT)
         try:
             os.ftruncate(fd, size)
         except OSError as error:
@@ -320,14 +434,17 @@ class FileDisk:
 
     def sync_file(self, path: Path) -> None:
         # Own descriptor: the flush thread calls this while the owner uses the table.
-        fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+        fd = self._reserve.open(path, os.O_RDONLY)
         try:
             os.fdatasync(fd)
         finally:
             os.close(fd)
 
+    def open_to_sync(self, path: Path) -> OpenFile:
+        return OpenFile(self._reserve.open(path, os.O_RDONLY))
+
     def write_synced(self, path: Path, data: bytes) -> None:
-        fd = os.open(path, os.O_WRONLY | os.O_CLOEXEC)  # its own, as in sync_file
+        fd = self._reserve.open(path, os.O_WRONLY)  # its own, as in sync_file
         try:
             if os.pwrite(fd, data, 0) != len(data):
                 raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), str(path))
@@ -341,7 +458,7 @@ class FileDisk:
     def replace_file(self, path: Path, data: bytes) -> None:
         beside = path.with_name(path.name + ".tmp")
         try:
-            fd = os.open(beside, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o644)
+            fd = self._reserve.open(beside, os.O_WRONLY | os.O_CREAT | os.O_TRUNC)
             with open(fd, "wb") as file:
                 file.write(data)
                 file.flush()
@@ -374,14 +491,14 @@ class FileDisk:
     def file_size(self, path: Path) -> int | None:
         try:
             return path.stat().st_size
-        except FileNotFoundError:
+        except (FileNotFoundError, NotADirectoryError):
             return None
 
     def make_directory(self, path: Path) -> None:
-        path.mkdir(parents=True, exist_ok=True)
+        make_private_directory(path)
 
     def sync_directory(self, path: Path) -> None:
-        fd = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+        fd = self._reserve.open(path, os.O_RDONLY | os.O_DIRECTORY)
         try:
             os.fsync(fd)
         finally:
@@ -402,6 +519,7 @@ class FileDisk:
         for fd in self._open.values():
             os.close(fd)
         self._open.clear()
+        self._reserve.close()
 
     def _descriptor(self, path: Path, writing: bool = False) -> int:
         fd = self._open.get(path)
@@ -409,11 +527,11 @@ class FileDisk:
             self._open.move_to_end(path)
             return fd
         try:
-            fd = os.open(path, os.O_RDWR | os.O_CLOEXEC)
+            fd = self._reserve.open(path, os.O_RDWR)
         except PermissionError:
             if writing:
                 raise
-            fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+            fd = self._reserve.open(path, os.O_RDONLY)
         with self._changing:
             while len(self._open) >= self._open_files_max:
                 os.close(self._open.popitem(last=False)[1])

@@ -1,22 +1,35 @@
-"""From log to views: the only writer of consume queues and index.
+"""From log to views: the only writer of consume queues and index of an open store.
 
-Reads records in log order up to a limit, adds each to its queue and its keys to the index. A record that is not whole
-yet (a slave received half of it, or the limit cuts it) waits. Records already in a queue are recognised by their
-queue offset, so dispatching a part of the log again changes nothing.
+Records are taken in log order up to a limit; each is added to its queue, and its keys to the index, by the rules of
+formats/derived. A record that is not whole yet (a slave received half of it, or the limit cuts it) waits. Records
+already in a queue are recognised by their queue offset, so dispatching a part of the log again changes nothing.
 
-Three ways, with the same outcome. Where much log waits, plain records are taken many at a time (alike.py). The loop for
-all others is written flat, on raw bytes: messages of one producer differ in little but their unique key, and what
-follows from the text around it (topic, tags) is looked up at once. Whatever is not such a plain record goes the general
-way, `_other_record`.
+There are three ways with the same outcome. Where much log waits, records are taken many at a time (record_runs). The
+loop for all others is written flat, on raw bytes: messages of one producer differ in little but their unique key, and
+what follows from the text around it (topic, tags) is looked up at once. Whatever is not such a plain record goes the
+general way, `_other_record`.
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from operator import attrgetter
 from struct import Struct
 from typing import Any, TypeAlias
 
-from tandemq.codec.envelope import delay_level, delivery_time
-from tandemq.codec.record import (
+from tandemq.errors import DiskFull
+from tandemq.formats.derived import (
+    KEYS_NAME,
+    TAGS_NAME,
+    UNIQUE_KEY_NAME,
+    delivery_time_of,
+    index_keys,
+    is_in_index,
+    is_in_queue,
+    property_value,
+)
+from tandemq.formats.key_hash import ENDINGS, HEADS, MASK, POWERS, SIGN, SIZE_MAX
+from tandemq.formats.log_mark import LOG_MARK_TOPIC, LogMark, QueueNumbers, TopicDeleted, decode_mark
+from tandemq.formats.queue_entry import ENTRY, ENTRY_SIZE
+from tandemq.formats.record import (
     FIXED_SIZE_V4,
     HEAD,
     MAGIC_BLANK,
@@ -28,51 +41,36 @@ from tandemq.codec.record import (
     WHOLE_HEADS,
     store_timestamp,
 )
-from tandemq.errors import DiskFull
-from tandemq.model.message import (
-    KEYS,
-    TAGS,
-    TRANSACTION_MASK,
-    TRANSACTION_PREPARED,
-    TRANSACTION_ROLLBACK,
-    UNIQUE_KEY,
-    StoredMessage,
-    decode_properties,
-)
 from tandemq.model.message import tags_code as code_of_tags
 from tandemq.model.topic import SCHEDULE_TOPIC
 from tandemq.store.commit_log import CommitLog
-from tandemq.store.config import ENTRY_SIZE
-from tandemq.store.consume_queue import ENTRY, ConsumeQueue
-from tandemq.store.key_hash import ENDINGS, HEADS, MASK, POWERS, SIGN, SIZE_MAX
+from tandemq.store.consume_queue import ConsumeQueue
 from tandemq.store.key_index import KeyIndex
-from tandemq.store.queues import KeyPlaces, QueueTable, Route, Template
+from tandemq.store.queues import QueueTable, Route, Template
 
 _INT = Struct(">I")
 _SHORT = Struct(">H")
 _END = b"\x02"
-_TAGS = b"TAGS\x01"
-_KEYS = b"KEYS\x01"
-_UNIQUE_KEY = b"UNIQ_KEY\x01"
 _NO_KEYS, _KEYS_FIRST, _KEYS_LATER = range(3)
-"""Where a message has keys of the user: nowhere, before its unique key (upstream's Java client), behind it (ours)."""
+"""Where a message has keys of the user: nowhere, before its unique key (upstream's Java client), after it (ours)."""
 # Names of this module are looked up as fast as local ones, and need not be set up for a call with one message.
 _head_of, _HEAD_SIZE = PLAIN_HEAD.unpack_from, PLAIN_HEAD.size
 _pack_entry = ENTRY.pack
 _key_head, _key_ending = HEADS.get, ENDINGS.get
 _key_of = attrgetter("key")
+_NEVER_PLAIN = (SCHEDULE_TOPIC, LOG_MARK_TOPIC)
 TAGS_REMEMBERED_MAX = 65536
 TEMPLATES_MAX = 16384
 TEMPLATE_SIZE_MAX = 1024
 """Longer texts are not remembered: bounds the memory of all templates to 16 MiB."""
 MANY_SIZE_MIN = 32 << 10
 """Less log than this is dispatched record by record."""
-MANY_SIZE_MAX = 1 << 20
+MANY_SIZE_MAX = 4 << 20
 KeyBatch: TypeAlias = tuple[list[int], list[int], list[int]]
 """Keys on their way to the index, in log order: hashes, physical offsets and store times of their messages."""
 
 
-class Dispatcher:
+class LogDispatcher:
     """Holds the position in the log up to which the views are complete."""
 
     def __init__(
@@ -83,8 +81,8 @@ class Dispatcher:
         self._index = index
         self._delays_ms = delays_ms
         self._tags: dict[bytes, int] = {}
-        self._alone_left, self._alone_size = 0, MANY_SIZE_MIN
-        """Where records did not go together so much log is taken one by one, and more each time in a row."""
+        self._one_by_one_left, self._one_by_one_size = 0, MANY_SIZE_MIN
+        """Where a run of records ended early, so much log is taken one by one, twice as much each time in a row."""
         self._touched: set[ConsumeQueue] = set()
         """Queues that got messages; a run that a full disk ended leaves them to the next one to tell."""
         self.position = position
@@ -102,6 +100,8 @@ class Dispatcher:
         """The views began empty: a second message 0 of a queue means that its topic was deleted and made again."""
         self.on_gap: Callable[[ConsumeQueue, int], None] | None = None
         """Called before a hole in a queue is filled; recovery raises here to start over."""
+        self.on_topic_deleted: Callable[[str], None] | None = None
+        """Told when the log says that a topic was deleted, after its queues are gone."""
 
     def run(self, limit: int, size_max: int) -> set[tuple[str, int]]:
         """Dispatches whole records below `limit`, about `size_max` bytes of them; the queues that got messages."""
@@ -129,50 +129,41 @@ class Dispatcher:
         """Dispatches within one segment from `at`, many at a time where that pays; where it stopped."""
         if enough - at < MANY_SIZE_MIN:
             return self._one_by_one(view, base, at, stop, enough)
-        if self._alone_left <= 0:
+        if self._one_by_one_left <= 0:
             reached = self._many(view, base, at, stop, min(enough, at + MANY_SIZE_MAX))
             if reached - at >= MANY_SIZE_MIN:
-                self._alone_size = MANY_SIZE_MIN
+                self._one_by_one_size = MANY_SIZE_MIN
                 return reached
             at = reached
-            self._alone_left = self._alone_size
-            self._alone_size = min(2 * self._alone_size, MANY_SIZE_MAX)
-        reached = self._one_by_one(view, base, at, stop, min(enough, at + self._alone_left))
-        self._alone_left -= reached - at
+            self._one_by_one_left = self._one_by_one_size
+            self._one_by_one_size = min(2 * self._one_by_one_size, MANY_SIZE_MAX)
+        reached = self._one_by_one(view, base, at, stop, min(enough, at + self._one_by_one_left))
+        self._one_by_one_left -= reached - at
         return reached
 
     def _many(self, view: memoryview, base: int, at: int, stop: int, enough: int) -> int:
-        """Dispatches the plain records before the first other one; where that is."""
-        from tandemq.store.alike import plain_run  # numpy takes a tenth of a second to load: not before it is used
+        """Dispatches whole records up to the first that its queue does not expect. Returns where that one begins."""
+        # Numpy takes a tenth of a second to load: not before it is used.
+        from tandemq.store.record_runs import RecordRun
 
-        run = plain_run(view, base, at, stop, enough, self._text_kind)
+        run = RecordRun.read(view, base, at, stop, enough, self._delays_ms)
         if run is None:
             return at
-        for queue, count, entries in run.queues:
+        added = run.by_queue(self._queue)
+        if not run.count:
+            return at
+        for queue, entries in added:
             queue.tail += entries
-            queue.count += count
-            queue.next_offset = max(queue.next_offset, queue.count)
+            queue.count += len(entries) // ENTRY_SIZE
             self._touched.add(queue)
             self.pending_size += len(entries)
-        self.last_timestamp = run.last_timestamp
+        if run.last_timestamp:
+            self.last_timestamp = run.last_timestamp
         if self._index is not None:
-            new = run.offsets >= self.index_from
-            if new.any():
-                self._put_keys(self._index.put_arrays, (run.hashes[new], run.offsets[new], run.times[new]))
+            keys = run.keys(self.index_from)
+            if len(keys[0]):
+                self._put_keys(self._index.put_arrays, keys)
         return run.stop
-
-    def _text_kind(self, text: bytes) -> tuple[Template, KeyPlaces] | None:
-        """What a record's text says and where in it its unique key and the user's keys lie; None if it is unusual."""
-        before, _, behind = text.partition(_UNIQUE_KEY)
-        unique, _, behind = behind.partition(_END)
-        template, keys, layout = self._template(len(unique), before, behind)
-        if template is None or len(keys) > SIZE_MAX:
-            return None
-        unique_at = min(len(before) + len(_UNIQUE_KEY), len(text))
-        keys_at = 0
-        if layout != _NO_KEYS:
-            keys_at = text.index(_KEYS, 0 if layout == _KEYS_FIRST else unique_at + len(unique)) + len(_KEYS)
-        return template, ((unique_at, unique_at + len(unique)), (keys_at, keys_at + len(keys)))
 
     def _one_by_one(self, view: memoryview, base: int, at: int, stop: int, enough: int) -> int:
         """Dispatches within one segment from `at`; where it stopped: the segment's end after its blank."""
@@ -190,16 +181,16 @@ class Dispatcher:
             end = at + size
             tail = at + _HEAD_SIZE + body_size
             if magic == MAGIC_V1 and not sys_flag & NOT_PLAIN and tail + 4 <= end <= stop:
-                before, _, behind = view[tail:end].tobytes().partition(_UNIQUE_KEY)
+                before, _, behind = view[tail:end].tobytes().partition(UNIQUE_KEY_NAME)
                 unique, _, behind = behind.partition(_END)
                 if layout == _NO_KEYS:
                     template = template_of((len(unique), before, behind))
                 elif layout == _KEYS_FIRST:
-                    start, _, rest = before.partition(_KEYS)
+                    start, _, rest = before.partition(KEYS_NAME)
                     user_keys, _, rest = rest.partition(_END)
                     template = template_of((len(unique), start, rest, behind)) if user_keys else None
                 else:
-                    start, _, rest = behind.partition(_KEYS)
+                    start, _, rest = behind.partition(KEYS_NAME)
                     user_keys, _, rest = rest.partition(_END)
                     template = template_of((len(unique), before, start, rest)) if user_keys else None
                 if template is None:  # not laid out as the one before this, or new
@@ -209,9 +200,7 @@ class Dispatcher:
                     queue = queue_of(queue_id)
                     if queue is not None and queue.count == queue_offset and physical_offset == base + at:
                         queue.tail += _pack_entry(physical_offset, size, tags)
-                        queue.count = queue_offset = queue_offset + 1
-                        if queue.next_offset < queue_offset:
-                            queue.next_offset = queue_offset
+                        queue.count = queue_offset + 1
                         touched.add(queue)
                         added += 1
                         if unique and physical_offset >= index_from:
@@ -268,6 +257,7 @@ class Dispatcher:
         if tail >= end:
             self._refuse(base + at, f"its size of {size} is too small")
             return at
+        body_at = tail
         tail += _INT.unpack_from(view, tail - 4)[0]
         if tail + 4 > end or physical_offset != base + at:
             self._refuse(base + at, f"its body goes beyond its size of {size}, or it says {physical_offset}")
@@ -278,31 +268,46 @@ class Dispatcher:
         topic, properties = text[topic_at:topic_stop], text[topic_stop + 2 :]
         stored_at = store_timestamp(view, at, sys_flag)
         route = self._queues.routes.get(topic) or self._route(topic)
-        kind = sys_flag & TRANSACTION_MASK
-
-        if kind != TRANSACTION_PREPARED and kind != TRANSACTION_ROLLBACK:
-            queue = route.queues.get(queue_id) or self._queue(route, queue_id)
-            if queue is not None:
+        if is_in_queue(sys_flag):
+            queue = route.queues.get(queue_id) or self._queue(topic, queue_id)
+            if queue is None:
+                self.skipped += 1
+            else:
                 if queue_offset != queue.count:
                     self._out_of_step(queue, queue_offset)
                 if queue_offset == queue.count:
-                    tags = self._queue_tags(route, properties, stored_at)
+                    tags = delivery_time_of(route.topic, properties, stored_at, self._delays_ms)
+                    if tags is None:
+                        tags = self._tags_code(property_value(properties, TAGS_NAME))
                     queue.tail += ENTRY.pack(physical_offset, size, tags)
                     self.pending_size += ENTRY_SIZE
                     queue.count = queue_offset + 1
-                    queue.next_offset = max(queue.next_offset, queue.count)
                     self._touched.add(queue)
 
-        if physical_offset >= index_from and kind != TRANSACTION_ROLLBACK:
-            unique = property_value(properties, _UNIQUE_KEY)
-            if unique:
-                _add(keys, route.hasher.key_hash(unique), physical_offset, stored_at)
-            for one in property_value(properties, _KEYS).split(b" "):
-                if one:
-                    _add(keys, route.hasher.key_hash(one), physical_offset, stored_at)
+        if physical_offset >= index_from and is_in_index(sys_flag):
+            for key in index_keys(properties):
+                _add(keys, route.hasher.key_hash(key), physical_offset, stored_at)
         if stored_at:
             self.last_timestamp = stored_at
+        if route.topic == LOG_MARK_TOPIC and (mark := decode_mark(view[body_at:tail])) is not None:
+            self._follow(mark, physical_offset)
         return end
+
+    def _follow(self, mark: LogMark, physical_offset: int) -> None:
+        """Does to the queues what a mark in the log says."""
+        if isinstance(mark, TopicDeleted):
+            self._touched = {queue for queue in self._touched if queue.topic != mark.topic}
+            self._queues.delete_topic(mark.topic, physical_offset)
+            if self.on_topic_deleted is not None:
+                self.on_topic_deleted(mark.topic)
+        elif isinstance(mark, QueueNumbers):
+            for (topic, queue_id), number in mark.numbers.items():
+                queue = self._queue(topic.encode(), queue_id)
+                if queue is not None:
+                    queue.mentioned_at = physical_offset
+                    if queue.count < number:
+                        self._fill(queue, number)
+                        self._touched.add(queue)
 
     def _template(self, unique_size: int, before: bytes, behind: bytes) -> tuple[Template | None, bytes, int]:
         """(what the text before and behind a record's unique key says, the user's keys, where those are); None if it
@@ -310,13 +315,13 @@ class Dispatcher:
 
         The user's keys differ from message to message too: what is remembered is the text around them.
         """
-        start, found, rest = before.partition(_KEYS)
+        start, found, rest = before.partition(KEYS_NAME)
         layout = _KEYS_FIRST
         if found:
             keys, _, rest = rest.partition(_END)
             parts: tuple[bytes, ...] = (start, rest, behind)
         else:
-            start, found, rest = behind.partition(_KEYS)
+            start, found, rest = behind.partition(KEYS_NAME)
             keys, _, rest = rest.partition(_END)
             parts, layout = ((before, start, rest), _KEYS_LATER) if found else ((before, behind), _NO_KEYS)
         template = self._queues.templates.get((unique_size, *parts)) or self._new_template(unique_size, parts)
@@ -331,16 +336,16 @@ class Dispatcher:
             or len(first) < topic_stop + 2
             or (len(first) > topic_stop + 2 and first[-1] != 2)
             or (len(parts) > 2 and second and second[-1] != 2)
-            or text.find(_KEYS) >= 0
-            or text.find(_UNIQUE_KEY) >= 0
+            or text.find(KEYS_NAME) >= 0
+            or text.find(UNIQUE_KEY_NAME) >= 0
             or unique_size > SIZE_MAX
         ):
             return None
         topic = first[1:topic_stop]
         route = self._queues.routes.get(topic) or self._route(topic)
-        if route.topic == SCHEDULE_TOPIC:
+        if route.topic in _NEVER_PLAIN:
             return None
-        tags = self._tags_code(property_value(text[topic_stop + 2 :], _TAGS))
+        tags = self._tags_code(property_value(text[topic_stop + 2 :], TAGS_NAME))
         if len(self._queues.templates) >= TEMPLATES_MAX:
             self._queues.templates.clear()
         template = Template(route.queues.get, tags, route.hasher.start(unique_size), route.hasher)
@@ -383,19 +388,15 @@ class Dispatcher:
         route = self._queues.routes[raw_topic] = Route(raw_topic.decode("utf-8", "replace"))
         return route
 
-    def _queue(self, route: Route, queue_id: int) -> ConsumeQueue | None:
-        """A queue that is not in its topic's route yet: found, or made; None if its topic can't be a directory."""
-        queue = self._queues.table.get((route.topic, queue_id)) or self._queues.create(route.topic, queue_id)
+    def _queue(self, raw_topic: bytes, queue_id: int) -> ConsumeQueue | None:
+        """Finds or makes a queue. Returns None if its topic can't be a directory."""
+        route = self._queues.routes.get(raw_topic) or self._route(raw_topic)
+        queue = route.queues.get(queue_id)
         if queue is None:
-            self.skipped += 1
-        else:
-            route.queues[queue_id] = queue
+            queue = self._queues.table.get((route.topic, queue_id)) or self._queues.create(route.topic, queue_id)
+            if queue is not None:
+                route.queues[queue_id] = queue
         return queue
-
-    def _queue_tags(self, route: Route, properties: bytes, stored_at: int) -> int:
-        if route.topic == SCHEDULE_TOPIC:
-            return self._delivery_time(properties, stored_at)
-        return self._tags_code(property_value(properties, _TAGS))
 
     def _tags_code(self, text: bytes) -> int:
         if not text:
@@ -407,13 +408,6 @@ class Dispatcher:
             code = self._tags[text] = code_of_tags(text.decode("utf-8", "replace"))
         return code
 
-    def _delivery_time(self, properties: bytes, store_timestamp: int) -> int:
-        decoded = decode_properties(properties)
-        level = min(delay_level(decoded), len(self._delays_ms))
-        if level > 0:
-            return delivery_time(store_timestamp, level, self._delays_ms)
-        return code_of_tags(decoded.get("TAGS", ""))
-
     def _out_of_step(self, queue: ConsumeQueue, queue_offset: int) -> None:
         if queue_offset > queue.count:
             self._fill(queue, queue_offset)
@@ -424,48 +418,10 @@ class Dispatcher:
         """The queue lacks entries before this one: its history is gone, here (an empty queue) or where it came from."""
         if self.on_gap is not None:
             self.on_gap(queue, queue_offset)
-        if queue.count == queue.first:
-            queue.start_at(queue_offset)
-        elif queue_offset - queue.count <= self._queues.file_entries:
-            queue.fill_to(queue_offset)
-        else:
-            queue.destroy()
-            queue.start_at(queue_offset)
+        self._queues.advance(queue, queue_offset)
 
 
 def _add(keys: KeyBatch, key_hash: int, physical_offset: int, stored_at: int) -> None:
     keys[0].append(key_hash)
     keys[1].append(physical_offset)
     keys[2].append(stored_at)
-
-
-def queue_tags_code(message: StoredMessage, delays_ms: tuple[int, ...]) -> int:
-    """What the consume queue keeps of a message beside its place: the tag's hash, or when a delayed message is due."""
-    if message.topic == SCHEDULE_TOPIC:
-        level = min(delay_level(message.properties), len(delays_ms))
-        if level > 0:
-            return delivery_time(message.store_timestamp, level, delays_ms)
-    return code_of_tags(message.properties.get(TAGS, ""))
-
-
-def index_keys(properties: Mapping[str, str]) -> list[bytes]:
-    """Keys of a message in the order the index has them: the unique one, then those of the user."""
-    keys = [properties.get(UNIQUE_KEY, ""), *properties.get(KEYS, "").split(" ")]
-    return [key.encode() for key in keys if key]
-
-
-def property_value(properties: bytes, name: bytes) -> bytes:
-    """The value of one property without decoding them all; `name` ends with its separator. Empty if there is none.
-
-    The last one wins, as in a map: upstream's batches do repeat UNIQ_KEY. Empty values do not count.
-    """
-    at = properties.rfind(name)
-    while at >= 0:
-        if at == 0 or properties[at - 1] == 2:
-            start = at + len(name)
-            stop = properties.find(_END, start)
-            value = properties[start:stop] if stop >= 0 else properties[start:]
-            if value:
-                return value
-        at = properties.rfind(name, 0, at)
-    return b""

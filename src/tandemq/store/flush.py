@@ -8,6 +8,7 @@ A failed fdatasync poisons the log. The kernel may have dropped the very pages i
 succeed: after the first failure nothing is ever reported flushed again.
 """
 
+import contextlib
 import threading
 from collections import deque
 from collections.abc import Callable
@@ -15,10 +16,10 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from tandemq.clock import Clock
-from tandemq.errors import LogPoisoned, StoreError
+from tandemq.errors import DiskFull, LogPoisoned, NoDescriptors, StoreError
 from tandemq.store.commit_log import CommitLog
 from tandemq.store.config import FlushDiskType, StoreConfig
-from tandemq.store.disk import Disk
+from tandemq.store.disk import Disk, SyncFile
 
 Done = Callable[[Exception | None], None]
 Post = Callable[[Callable[[], None]], object]
@@ -34,6 +35,10 @@ class ViewsWork:
     directories: list[Path]
     checkpoint: bytes
     checkpoint_path: Path
+    replacements: list[Callable[[], None]] = field(default_factory=list)
+    """Replace small files; called before the checkpoint is written."""
+    obsolete: list[Path] = field(default_factory=list)
+    """Directories to be removed once the checkpoint is written."""
     done: Callable[[], None] = field(default=lambda: None)
 
 
@@ -41,15 +46,27 @@ class Flusher:
     """`flushed` only moves forward, except when the owner cuts the log."""
 
     def __init__(
-        self, log: CommitLog, disk: Disk, config: StoreConfig, clock: Clock, flushed: int, post: Post | None
+        self,
+        log: CommitLog,
+        disk: Disk,
+        config: StoreConfig,
+        clock: Clock,
+        flushed: int,
+        post: Post | None,
+        on_poison: Callable[[LogPoisoned], None],
     ) -> None:
         self._log = log
         self._disk = disk
         self._config = config
         self._clock = clock
         self._post = post
+        self._on_poison = on_poison
         self.flushed = flushed
         self.poison: LogPoisoned | None = None
+        self.delay = ""
+        """Why a sync has to be tried again: the process had no file descriptor left."""
+        self._open: dict[int, SyncFile] = {}
+        """Files of the log that are kept open for the next sync, by first offset."""
         self.views_problem: str | None = None
         self._waiters: deque[tuple[int, Done]] = deque()
         self._lock = threading.Lock()
@@ -106,12 +123,16 @@ class Flusher:
     # -- flushing
 
     def flush_once(self) -> int:
-        """Makes the log durable up to where it ends now; the new `flushed`. Raises LogPoisoned."""
+        """Makes the log durable up to where it ends now. Returns the new `flushed`; raises LogPoisoned, or
+        NoDescriptors if files could not be opened."""
+        target = self._log.appended
         with self._lock:
             self._sync_log()
         self._tell()
         if self.poison is not None:
             raise self.poison
+        if self.flushed < target:
+            raise NoDescriptors(self.delay)
         return self.flushed
 
     def _sync_log(self) -> None:
@@ -119,20 +140,38 @@ class Flusher:
         start = self.flushed
         if self.poison is not None or target <= start:
             return
-        size = self._log.segment_size
-        chain = self._log.chain
         try:
-            for base in range(start - start % size, target, size):
-                self._disk.sync_file(chain.path(base))
+            self._sync_files(start, target)
+            self._log.chain.sync_names()
+        except NoDescriptors as error:
+            self.delay = str(error)
+            return
         except OSError as error:
             self.poison = LogPoisoned(
                 f"fdatasync of the log failed ({error}): nothing after offset {start} is known to be on disk. "
                 "Check the disk, then restart: recovery will find what survived"
             )
             self.poison.__cause__ = error
+            self._on_poison(self.poison)
         else:
             self.flushed = target
+            self.delay = ""
         self._last_flush = self._clock.monotonic()
+
+    def _sync_files(self, start: int, target: int) -> None:
+        """Syncs the files of [start, target); the one that is written next is kept open."""
+        size, chain = self._log.segment_size, self._log.chain
+        for base in range(start - start % size, target, size):
+            file = self._open.get(base)
+            if file is None:
+                file = self._open[base] = self._disk.open_to_sync(chain.path(base))
+            file.sync()
+        for base in [base for base in self._open if base + size <= target]:
+            self._open.pop(base).close()
+
+    def _close_files(self) -> None:
+        while self._open:
+            self._open.popitem()[1].close()
 
     def _tell(self) -> None:
         if self._post is not None and threading.current_thread() is self._thread:
@@ -144,7 +183,7 @@ class Flusher:
         """The views' files were written by the owner; the thread (or the caller, without one) makes them durable."""
         if self._thread is None:
             with self._lock:
-                self._sync_views(work)
+                self.sync_views_now(work)
         else:
             self._work = work
             self._wake.set()
@@ -153,29 +192,43 @@ class Flusher:
     def views_busy(self) -> bool:
         return self._work is not None
 
-    def _sync_views(self, work: ViewsWork) -> None:
-        """Log first, then views, then the checkpoint that vouches for both."""
+    def _sync_views(self, work: ViewsWork) -> bool:
+        """Syncs the log first, then the views, then the checkpoint that vouches for both.
+
+        Returns False if it has to be tried again.
+        """
         if self.views_problem is not None:
-            return
+            return True
         self._sync_log()
         if self.poison is not None or self.flushed < work.log_offset:
-            return
+            return self.poison is not None
         try:
             for path in work.files:
-                if self._disk.file_size(path) is not None:
+                with contextlib.suppress(FileNotFoundError):  # a topic or an old file was deleted meanwhile
                     self._disk.sync_file(path)
                 if self._thread is not None and self._config.flush_disk_type is FlushDiskType.SYNC_FLUSH:
                     self._between_files()
             for directory in work.directories:
-                if self._disk.list(directory):
+                with contextlib.suppress(FileNotFoundError):
                     self._disk.sync_directory(directory)
+            for write in work.replacements:
+                write()
             self._disk.write_synced(work.checkpoint_path, work.checkpoint)
-        except FileNotFoundError:
-            return  # a topic or an old file was deleted meanwhile; the next round has a fresh list
-        except OSError as error:
+            for path in work.obsolete:
+                self._disk.remove_tree(path)
+        except (NoDescriptors, DiskFull) as error:
+            self.delay = str(error)
+            return False
+        except (OSError, StoreError) as error:
             self.views_problem = f"the views could not be flushed ({error}); recovery will dispatch again from the log"
-            return
+            return True
         work.done()
+        return True
+
+    def sync_views_now(self, work: ViewsWork) -> None:
+        """Syncs views at once, for those who hold the lock; without a descriptor or room it is given up for good."""
+        if not self._sync_views(work):
+            self.views_problem = f"the views could not be flushed ({self.delay}); recovery will dispatch again"
 
     def _between_files(self) -> None:
         """Thousands of queues must not delay a send that waits for the log."""
@@ -188,6 +241,7 @@ class Flusher:
     def start(self) -> None:
         if self._thread is None:
             self._stopping = False
+            self._log.on_half_full = self._wake.set
             self._thread = threading.Thread(target=self._run, name="tandemq-flush", daemon=True)
             self._thread.start()
 
@@ -198,6 +252,11 @@ class Flusher:
             self._wake.set()
             thread.join()
             self._thread = None
+
+    def close(self) -> None:
+        """Lets go of the files. Nothing may be flushed afterwards."""
+        with self._lock:
+            self._close_files()
 
     def note_append(self) -> None:
         """The owner wrote something: an idle thread has to know, a busy one will see it by itself."""
@@ -249,10 +308,18 @@ class Flusher:
         self._tell()
         if work is not None:
             with self._lock:
-                if self._work is work:
-                    self._sync_views(work)
+                if self._work is work and self._sync_views(work):
                     self._work = None
             self._tell()
+        self.prepare()
+
+    def prepare(self) -> None:
+        """Makes the next file of the log before it is needed."""
+        with self._lock:
+            if self.poison is not None:
+                return
+            with contextlib.suppress(OSError, StoreError):  # the owner meets what is wrong when it needs the file
+                self._log.chain.prepare(self._log.appended)
 
     def _due(self) -> bool:
         """SYNC_FLUSH: always. ASYNC_FLUSH: enough pages, or long enough ago, or somebody waits."""
@@ -272,4 +339,11 @@ class Flusher:
         self._work = None
 
     def lower(self, offset: int) -> None:
+        """The log was cut at an offset: nothing above it is flushed, and files above it may be other ones now."""
+        self._close_files()
         self.flushed = min(self.flushed, offset)
+
+    def restart(self, offset: int) -> None:
+        """The log begins anew at an offset."""
+        self._close_files()
+        self.flushed = offset

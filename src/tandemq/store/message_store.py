@@ -8,34 +8,35 @@ Watermarks, all physical offsets that only move forward unless the log is cut:
 
 import os
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
 from pathlib import Path
 
 from tandemq.clock import Clock, SystemClock
-from tandemq.codec.batch import Batch, Shared
-from tandemq.codec.record import (
+from tandemq.errors import DiskFull, MessageTooLarge, NoDescriptors, StoreError
+from tandemq.formats import layout
+from tandemq.formats.batch import MessageBatch, Shared
+from tandemq.formats.log_mark import LOG_MARK_TOPIC, LogMark, encode_mark
+from tandemq.formats.record import (
     MAGIC_V1,
     MAGIC_V2,
     PROPERTIES_MAX,
     TOPIC_V1_MAX,
     host_flags,
-    parse_record,
 )
-from tandemq.errors import CorruptRecord, DiskFull, StoreError
 from tandemq.model.message import (
     BORN_HOST_V6,
     STORE_HOST_V6,
     TRANSACTION_PREPARED,
     StoredMessage,
 )
-from tandemq.store import layout, online_rebuild, truncation
-from tandemq.store.cleaner import Cleaner
+from tandemq.store import online_rebuild, truncation
+from tandemq.store.cleaner import AppendMark, Cleaner
 from tandemq.store.commit_log import CommitLog
 from tandemq.store.config import FlushDiskType, StoreConfig
-from tandemq.store.consume_queue import ConsumeQueue
 from tandemq.store.disk import Disk, FileDisk, Lock
 from tandemq.store.flush import Done, Flusher, Post
-from tandemq.store.history import History
+from tandemq.store.foreign import refuse_foreign
+from tandemq.store.log_changes import LogChanges
+from tandemq.store.numbering import QueueNumbering
 from tandemq.store.online_rebuild import OnlineRebuild
 from tandemq.store.reader import Reader
 from tandemq.store.recovery import Recovered, Recovery
@@ -47,6 +48,7 @@ from tandemq.store.results import Health as Health
 from tandemq.store.results import StoreStatus as StoreStatus
 from tandemq.store.segments import SegmentChain
 from tandemq.store.views import Views
+from tandemq.store.write_gate import WriteGate
 
 DISPATCH_SIZE = 4 * 1024 * 1024
 """How much log one call of `dispatch` takes: some milliseconds, so that the owner's loop stays responsive."""
@@ -77,8 +79,7 @@ class MessageStore:
         self._sync_flush = config.flush_disk_type is FlushDiskType.SYNC_FLUSH
         self._topics: dict[str, tuple[bytes, int]] = {}
         self._lock: Lock | None = None
-        self._closed = False
-        self._disk_full: str = ""
+        self._gate = WriteGate(root, read_only)
         self.recovered: Recovered | None = None
         self.log = CommitLog(
             SegmentChain(
@@ -87,36 +88,37 @@ class MessageStore:
                 config.commit_log_segment_size,
                 mapped_max=config.mapped_segments_max,
                 writable=not read_only,
+                on_full=self._gate.note_full,
             )
         )
-        self._flusher = Flusher(self.log, disk, config, clock, 0, post)
+        self._flusher = Flusher(self.log, disk, config, clock, 0, post, self._gate.poison)
         self._views = Views(
-            disk, root, config, clock, self.log, self._flusher, read_only=read_only, on_full=self._note_full
+            disk, root, config, clock, self.log, self._flusher, read_only=read_only, on_full=self._gate.note_full
         )
-        self._history = History(disk, root, self.log, self._views, self._flusher)
-        self._cleaner = Cleaner(disk, root, config, clock, self.log, self._views, self._flusher)
+        self._numbering = QueueNumbering(self._views.queue_table)
+        self._changes = LogChanges(disk, root, self.log, self._views, self._flusher, self._numbering)
+        self._cleaner = Cleaner(
+            disk,
+            root,
+            lambda: self.config,
+            clock,
+            self.log,
+            self._views,
+            self._flusher,
+            self._gate,
+            self._numbering.cells,
+        )
         # Looked up for every message.
         self._dispatcher = self._views.dispatcher
         self._queues = self._views.queue_table.table
-        reader = Reader(
+        self._numbers = self._numbering.cells
+        self.reader = Reader(
             self.log,
             self._views.queue_table,
             self._views.index,
             config.query_count_max,
-            self.read,
             lambda: self.readable_limit,
         )
-        # The face is one object; what a call costs is one call.
-        self.queues = reader.queues
-        self.queue_range = reader.queue_range
-        self.get = reader.get
-        self.search_by_time = reader.search_by_time
-        self.store_time = reader.store_time
-        self.earliest_store_time = reader.earliest_store_time
-        self.query = reader.query
-
-    def _note_full(self, error: DiskFull) -> None:
-        self._disk_full = str(error)
 
     # -- opening and closing
 
@@ -156,14 +158,20 @@ class MessageStore:
         if not self._read_only:
             disk.make_directory(root)
             self._lock = disk.lock(root / layout.LOCK)
+            refuse_foreign(disk, root)
+            self._cleaner.measure()
             online_rebuild.settle(disk, root)
         aborted = disk.file_size(root / layout.ABORT) is not None
         known = views.read_checkpoint()
         intent = truncation.pending(disk, root)
         if intent is not None and not self._read_only:
-            self._history.roll_forward(intent)
+            self._changes.roll_forward(intent)
         self.log.chain.load()
         self.log.appended = self.log.written = self.log.first_offset
+        if views.confirmed is not None and known.views is not None and known.certain and intent is None:
+            # Nothing is dispatched before it is confirmed, so what the views have was: readers lose nothing by a crash.
+            views.confirmed = max(views.confirmed, known.views.offset)
+        starts = views.read_starts()
         recovery = Recovery(
             log=self.log,
             queues=views.queue_table,
@@ -177,9 +185,18 @@ class MessageStore:
             monotonic=self._clock.monotonic,
             dispatch_limit=self._views.confirmed,
             progress=progress,
-            save=self._history.save_damaged,
+            distrust=views.distrust,
+            save=self._changes.save_damaged,
+            marked_boot=aborted and disk.boot_id().hex().encode() in disk.read_file(root / layout.ABORT),
+            has_checkpoint=disk.file_size(root / layout.CHECKPOINT) is not None,
+            starts=starts,
+            confirmed=self._views.confirmed or 0,
         )
         self.recovered = recovery.run(self._dispatcher)
+        if views.confirmed is not None:
+            views.confirmed = max(views.confirmed, self.dispatched)
+        views.queue_table.starts_changed |= starts is None or starts.offset != self.first_offset
+        self._dispatcher.on_topic_deleted = None
         if self.dispatched < self.appended:
             self.number_undispatched()
         flusher.flushed = self.recovered.durable
@@ -199,7 +216,8 @@ class MessageStore:
 
     def _mark_running(self, already: bool) -> None:
         """The abort marker, durable before the first append. One that is there already costs no sync to keep."""
-        path, pid = self.root / layout.ABORT, str(os.getpid()).encode()
+        path = self.root / layout.ABORT
+        pid = b"%-10d %s" % (os.getpid(), self._disk.boot_id().hex().encode())
         if already:
             self._disk.write_at(path, 0, pid.ljust(self._disk.file_size(path) or 0))
         else:
@@ -212,9 +230,9 @@ class MessageStore:
 
     def close(self) -> None:
         """Everything durable, checkpoint written, abort marker removed: the next open has nothing to repair."""
-        if self._closed:
+        if self._gate.is_closed:
             return
-        self._closed = True
+        self._gate.close()
         self._views.is_open = False
         self._views.cancel_rebuild("the store was closed")
         try:
@@ -226,7 +244,12 @@ class MessageStore:
             self._release()
 
     def _close_clean(self) -> None:
-        self._flusher.flush_once()
+        self._changes.drop_unfinished()  # a clean log ends where its last file ends in zeros: nobody looks again
+        try:
+            self._flusher.flush_once()
+        except NoDescriptors:
+            return  # the marker stays: the next open finds out what reached the disk
+        self.log.chain.drop_spare()
         online_rebuild.discard(self._disk, self.root)
         try:
             while self.dispatch():
@@ -240,12 +263,13 @@ class MessageStore:
 
     def abandon(self) -> None:
         """Lets go of everything without flushing or saying goodbye: what a crash does. For tests and fatal errors."""
-        self._closed = True
+        self._gate.close()
         self._views.is_open = False
         self._flusher.stop()
         self._release()
 
     def _release(self) -> None:
+        self._flusher.close()
         self.log.close()
         self._views.close()
         self._disk.close()
@@ -289,15 +313,8 @@ class MessageStore:
 
     @property
     def health(self) -> Health:
-        if self._flusher.poison is not None:
-            return Health(False, str(self._flusher.poison))
-        if self._read_only:
-            return Health(False, "the store is open read-only")
-        if self._closed:
-            return Health(False, "the store is closed")
-        if self._disk_full:
-            return Health(False, self._disk_full)
-        return Health(True)
+        """Whether appends are accepted, and why not."""
+        return self._gate.health
 
     # -- appending
 
@@ -314,12 +331,17 @@ class MessageStore:
         body: bytes | bytearray | memoryview,
         properties: bytes,
         store_host: bytes | None = None,
+        is_copy: bool = False,
     ) -> Appended:
         """Writes one message at the end of the log and gives it its queue offset. Durable when `flushed` has passed
-        it."""
-        if self._disk_full or self._flusher.poison is not None or self._read_only or self._closed:
-            self._refuse()
-        if len(body) > self.config.message_size_max or len(properties) > PROPERTIES_MAX:
+        it.
+
+        `is_copy`: of a message that the log took before, so that the limit for clients, which may have been lowered
+        since, does not hold for it.
+        """
+        if self._gate.is_shut:
+            self._gate.refuse()
+        if (len(body) > self.config.message_size_max and not is_copy) or len(properties) > PROPERTIES_MAX:
             self._too_large(len(body), len(properties))
         if len(born_host) == 8:
             sys_flag &= ~(BORN_HOST_V6 | STORE_HOST_V6)
@@ -333,21 +355,17 @@ class MessageStore:
         else:
             sys_flag &= ~STORE_HOST_V6
         topic_part, magic = self._topics.get(topic) or self._topic_part(topic)
-        queue = self._queues.get((topic, queue_id)) or self._new_queue(topic, queue_id)
+        number = self._numbers.get((topic, queue_id)) or self._numbering.cell(topic, queue_id)
         # Prepared and rolled-back records (both have this bit) are in no queue and take no offset.
-        queue_offset = 0 if sys_flag & TRANSACTION_PREPARED else queue.next_offset
+        queue_offset = 0 if sys_flag & TRANSACTION_PREPARED else number[0]
         now = self._wall_ms()
         log = self.log
-        try:
-            size = log.append(
-                topic_part, magic, queue_id, queue_offset, flag, sys_flag, born_timestamp, born_host, now, store_host,
-                reconsume_times, prepared_transaction_offset, body, properties,
-            )  # fmt: skip
-        except DiskFull as error:
-            self._disk_full = str(error)
-            raise
+        size = log.append(
+            topic_part, magic, queue_id, queue_offset, flag, sys_flag, born_timestamp, born_host, now, store_host,
+            reconsume_times, prepared_transaction_offset, body, properties,
+        )  # fmt: skip
         if not sys_flag & TRANSACTION_PREPARED:
-            queue.next_offset = queue_offset + 1
+            number[0] = queue_offset + 1
         if self._flusher._asleep:
             self._flusher.note_append()
         return Appended(log.appended - size, size, queue_offset, now)
@@ -360,12 +378,12 @@ class MessageStore:
         born_timestamp: int,
         born_host: bytes,
         reconsume_times: int,
-        batch: Batch,
+        batch: MessageBatch,
         store_host: bytes | None = None,
     ) -> AppendedBatch:
         """Writes several messages of one queue, contiguous and in one segment: all of them or none."""
-        if self._disk_full or self._flusher.poison is not None or self._read_only or self._closed:
-            self._refuse()
+        if self._gate.is_shut:
+            self._gate.refuse()
         store_host = store_host if store_host is not None else self._store_host
         sys_flag = sys_flag & ~(BORN_HOST_V6 | STORE_HOST_V6) | host_flags(born_host, store_host)
         topic_part, magic = self._topics.get(topic) or self._topic_part(topic)
@@ -378,74 +396,57 @@ class MessageStore:
             self._too_large(batch.content_size, batch.properties_size_max)
         if total > self.config.record_size_max:
             self._too_large(total, 0)
-        queue = self._queues.get((topic, queue_id)) or self._new_queue(topic, queue_id)
-        queue_offset = queue.next_offset
-        try:
-            offsets = self.log.append_batch(total, shared, queue_offset, batch)
-        except DiskFull as error:
-            self._disk_full = str(error)
-            raise
-        queue.next_offset = queue_offset + len(offsets)
+        number = self._numbers.get((topic, queue_id)) or self._numbering.cell(topic, queue_id)
+        queue_offset = number[0]
+        offsets = self.log.append_batch(total, shared, queue_offset, batch)
+        number[0] = queue_offset + len(offsets)
         self._flusher.note_append()
         return AppendedBatch(offsets, self.log.appended, queue_offset, now)
 
+    def append_mark(self, mark: LogMark) -> Appended:
+        """Appends a mark; the numbers of the next messages follow it at once, the queues when it is dispatched."""
+        now = self._wall_ms()
+        done = self.append(LOG_MARK_TOPIC, 0, 0, 0, now, self._store_host, 0, 0, encode_mark(mark), b"")
+        self._numbering.apply(mark)
+        return done
+
     def append_raw(self, physical_offset: int, data: bytes | bytearray | memoryview) -> int:
-        """A slave's append: bytes of the master's log, cut anywhere, exactly at the end of ours; the new end."""
-        if self._disk_full or self._flusher.poison is not None or self._read_only or self._closed:
-            self._refuse()
-        try:
-            end = self.log.append_raw(physical_offset, data)
-        except DiskFull as error:
-            self._disk_full = str(error)
-            raise
+        """Appends bytes of the master's log, cut anywhere, exactly at the end of ours. Returns the new end."""
+        if self._gate.is_shut:
+            self._gate.refuse()
+        end = self.log.append_raw(physical_offset, data)
         self._flusher.note_append()
         return end
 
     def raw_window(self, physical_offset: int, size_max: int) -> memoryview:
-        """Room at the end of the log for recv_into; then `commit_raw(n)`. Never crosses a segment."""
-        if self._disk_full or self._flusher.poison is not None or self._read_only or self._closed:
-            self._refuse()
-        try:
-            return self.log.raw_window(physical_offset, size_max)
-        except DiskFull as error:
-            self._disk_full = str(error)
-            raise
+        """Returns room at the end of the log for recv_into, never across a segment; then call `commit_raw(n)`."""
+        if self._gate.is_shut:
+            self._gate.refuse()
+        return self.log.raw_window(physical_offset, size_max)
 
-    def write_raw(self, behind: int, data: bytes | bytearray | memoryview) -> None:
-        """A slave that catches up: bytes `behind` the end of the log, within one segment; then `commit_raw(n)`."""
-        with self._raw_writing():
-            self.log.write_raw(behind, data)
+    def write_raw(self, past_end: int, data: bytes | bytearray | memoryview) -> None:
+        """Writes bytes `past_end` bytes past the end of the log, within one segment; then call `commit_raw(n)`."""
+        if self._gate.is_shut:
+            self._gate.refuse()
+        self.log.write_raw(past_end, data)
 
-    def splice_raw(self, behind: int, size: int, move: Callable[[int, int, int], int]) -> int:
-        """Likewise, for bytes that never pass through here: `move(fd, position, size)` has the kernel put them there;
-        how many, 0 at the end of where they come from."""
-        with self._raw_writing():
-            fd, position = self.log.raw_place(behind, size)
-            return move(fd, position, size)
+    def splice_raw(self, past_end: int, size: int, move: Callable[[int, int, int], int]) -> int:
+        """Has the kernel put bytes there by `move(fd, position, size)`: they never pass through this process.
 
-    @contextmanager
-    def _raw_writing(self) -> Iterator[None]:
-        if self._disk_full or self._flusher.poison is not None or self._read_only or self._closed:
-            self._refuse()
-        try:
-            yield
-        except DiskFull as error:
-            self._disk_full = str(error)
-            raise
+        Returns how many came, 0 at the end of where they come from; then call `commit_raw(n)`.
+        """
+        if self._gate.is_shut:
+            self._gate.refuse()
+        fd, position = self.log.raw_place(past_end, size)
+        return move(fd, position, size)
 
     def commit_raw(self, size: int) -> int:
         end = self.log.commit_raw(size)
         self._flusher.note_append()
         return end
 
-    def _refuse(self) -> None:
-        if self._flusher.poison is not None:
-            raise self._flusher.poison
-        reason = self.health.reason
-        raise DiskFull(reason) if self._disk_full else StoreError(f"{self.root}: no appends, {reason}")
-
     def _too_large(self, body_size: int, properties_size: int) -> None:
-        raise StoreError(
+        raise MessageTooLarge(
             f"a message with a body of {body_size} bytes (limit maxMessageSize={self.config.message_size_max}) and "
             f"properties of {properties_size} bytes (limit {PROPERTIES_MAX}) is too large"
         )
@@ -468,12 +469,6 @@ class MessageStore:
         self._topics[topic] = part
         return part
 
-    def _new_queue(self, topic: str, queue_id: int) -> ConsumeQueue:
-        queue = self._views.queue_table.create(topic, queue_id)
-        if queue is None:
-            raise StoreError(f"queue {queue_id} of topic {topic[:100]!r} can't be created: not a name for a directory")
-        return queue
-
     # -- dispatch
 
     def dispatch(self, limit_bytes: int = DISPATCH_SIZE) -> set[tuple[str, int]]:
@@ -486,19 +481,27 @@ class MessageStore:
             self._views.note_dispatched(touched)
         return touched
 
+    @property
+    def on_topic_deleted(self) -> Callable[[str], None] | None:
+        """Told when the log says that a topic was deleted, once its queues are gone."""
+        return self._dispatcher.on_topic_deleted
+
+    @on_topic_deleted.setter
+    def on_topic_deleted(self, callback: Callable[[str], None] | None) -> None:
+        self._dispatcher.on_topic_deleted = callback
+
     # -- building the views anew
 
     @property
     def is_open(self) -> bool:
-        return not self._closed
+        return not self._gate.is_closed
 
     def rebuild_views(self, step_size: int = online_rebuild.STEP_SIZE) -> OnlineRebuild:
         """Begins to build queues and index anew from the log, beside the live ones; see `OnlineRebuild.steps`.
 
         Appends, reads and dispatch go on meanwhile. One at a time; a cut of the log ends it.
         """
-        if self._read_only or self._closed:
-            self._refuse()
+        self._gate.check_history()
         return self._views.rebuild(step_size)
 
     # -- flushing
@@ -509,6 +512,10 @@ class MessageStore:
         if self._views.are_due:
             self._views.hand_over()
         return flushed
+
+    def prepare(self) -> None:
+        """Makes the next file of the log ahead of its use. The flush thread does that by itself."""
+        self._flusher.prepare()
 
     def flush_all(self) -> None:
         """Log, views and checkpoint durable, synchronously."""
@@ -528,21 +535,7 @@ class MessageStore:
     def on_flushed(self, callback: Callable[[], None] | None) -> None:
         self._flusher.on_flushed = callback
 
-    # -- reading by physical offset
-
-    def read(self, physical_offset: int, limit: int | None = None) -> StoredMessage:
-        """One message; OffsetOutOfRange beyond the limit, CorruptRecord if no record starts there."""
-        record = self.log.record(physical_offset, self.readable_limit if limit is None else limit)
-        message = parse_record(record)
-        if message.physical_offset != physical_offset:
-            raise CorruptRecord(
-                f"no record starts at offset {physical_offset}: what is there says {message.physical_offset}"
-            )
-        return message
-
-    def read_raw(self, physical_offset: int, limit: int | None = None) -> memoryview:
-        """The bytes of one record."""
-        return self.log.record(physical_offset, self.readable_limit if limit is None else limit)
+    # -- the bytes of the log
 
     def slice(self, physical_offset: int, size: int) -> memoryview:
         """Log bytes without a copy; within one segment."""
@@ -554,47 +547,67 @@ class MessageStore:
 
     # -- changing history
 
-    def delete_topic(self, topic: str) -> int:
-        """Forgets a topic's queues (their messages expire with the log); how many queues."""
-        count = self._views.delete_topic(topic)
-        if count:
-            self._topics.pop(topic, None)
-        return count
-
     def truncate(self, offset: int, save_to: Path | None = None) -> int:
         """Cuts the log (and its views) at `offset`; how many bytes went. Crash-safe: all or nothing.
 
         `save_to` is a directory: the bytes are kept there, in a file named after the offset.
         """
-        if self._read_only or self._closed:
-            self._refuse()
-        return self._history.truncate(offset, save_to)
+        self._gate.check_history()
+        return self._changes.truncate(offset, save_to)
+
+    def drop_unfinished(self) -> int:
+        """Drops, durably, what was received behind the end of the log and never committed; how many bytes it was.
+
+        They are records of whoever sent them. The next opening would take them for log, whoever reigns by then: so
+        they go before anybody names the log's end to somebody else, or writes there.
+        """
+        self._gate.check_history()
+        return self._changes.drop_unfinished()
+
+    def undispatched(self) -> Iterator[StoredMessage]:
+        """Yields the messages that readers may not see yet, in log order; for a node that begins to write."""
+        return self.log.messages(max(self.dispatched, self.first_offset), self.appended)
+
+    def queue_end(self, topic: str, queue_id: int) -> int:
+        """Returns the number that the next message of a queue gets, whether or not readers may see those before it.
+
+        True while this node writes, and after opening, cutting or `number_undispatched`; copies of another node's log
+        are counted when they are dispatched.
+        """
+        cell, queue = self._numbers.get((topic, queue_id)), self._queues.get((topic, queue_id))
+        return max(cell[0] if cell is not None else 0, queue.count if queue is not None else 0)
 
     def number_undispatched(self) -> None:
         """Before the first append of a new master: records that readers may not see yet keep their queue offsets."""
-        self._history.number_undispatched()
-
-    def walk(self, start: int | None = None) -> Iterator[StoredMessage]:
-        """Every readable message from a physical offset on (the first record at or after it), in log order."""
-        position = self.first_offset if start is None else max(start, self.first_offset)
-        base = position - position % self.log.segment_size
-        for message in self._history.walk(max(base, self.first_offset), self.readable_limit):
-            if message.physical_offset >= position:
-                yield message
+        self._changes.number_undispatched()
 
     def reset(self, first_offset: int) -> None:
         """Drops everything and starts an empty log at an offset: a slave whose history the master no longer has."""
-        if self._read_only or self._closed:
-            self._refuse()
-        self._history.reset(first_offset)
+        self._gate.check_history()
+        self._changes.reset(first_offset)
 
     # -- retention
 
-    def retain(self, now_ms: int | None = None, manual: bool = False) -> int:
-        """Deletes expired segments and what points to them; looks at disk use. How many segments went."""
-        now_ms = self._wall_ms() if now_ms is None else now_ms
-        deleted, self._disk_full = self._cleaner.run(now_ms, manual, self._disk_full)
-        return deleted
+    def retain(
+        self,
+        now_ms: int | None = None,
+        manual: bool = False,
+        append_mark: AppendMark | None = None,
+        keep_from: int | None = None,
+    ) -> int:
+        """Deletes expired segments and what points to them, and learns how full the disk is.
+
+        Returns how many segments went. `append_mark` is given by a node that writes: it is called for each mark that
+        must be in the log before they go. Nothing at or above `keep_from` goes, however old it is.
+        """
+        return self._cleaner.run(self._wall_ms() if now_ms is None else now_ms, manual, append_mark, keep_from)
+
+    def mention_idle_queues(self, append_mark: AppendMark) -> None:
+        """Has marks appended that tell the numbers of queues of which the log tells nothing else.
+
+        For a node that begins to write: whoever copies its log from the first offset then gets all numbers.
+        """
+        self._cleaner.mention(self.first_offset, append_mark)
 
     def status(self) -> StoreStatus:
         health = self.health

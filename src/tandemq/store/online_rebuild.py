@@ -16,13 +16,13 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Protocol
 
-from tandemq.codec.crc import crc32
 from tandemq.errors import StoreError
-from tandemq.store import checkpoint, layout
+from tandemq.formats import checkpoint, layout
+from tandemq.formats.crc import crc32
 from tandemq.store.commit_log import CommitLog
 from tandemq.store.consume_queue import ConsumeQueue
 from tandemq.store.disk import Disk
-from tandemq.store.dispatch import Dispatcher
+from tandemq.store.dispatch import LogDispatcher
 from tandemq.store.key_index import KeyIndex
 from tandemq.store.queues import QueueTable
 
@@ -102,8 +102,9 @@ class OnlineRebuild:
         self._log = log
         self._step_size = step_size
         self.queues = queues
+        self.queues.keeps_deleted = False
         self.index = index
-        self.dispatcher = Dispatcher(log, queues, index, delays_ms, log.first_offset)
+        self.dispatcher = LogDispatcher(log, queues, index, delays_ms, log.first_offset)
         self.dispatcher.restarts = True
         self._begin = log.first_offset
         self.unsynced: set[Key] = set()
@@ -228,7 +229,7 @@ class OnlineRebuild:
         disk, rebuild = self._disk, self._root / layout.REBUILD
         files: list[Path] = []
         directories = {self._root, rebuild, rebuild / layout.CONSUME_QUEUE}
-        for key in self.unsynced:
+        for key in self.unsynced & self.queues.table.keys():
             queue = self.queues.table[key]
             files += queue.take_dirty()[0]
             directories.update((queue.directory, queue.directory.parent))
@@ -264,16 +265,11 @@ class OnlineRebuild:
             else:
                 durable += self.synced.counts.get(key, 0)
             corrected += queue.count != old.count
-            queue.next_offset = max(queue.count, old.next_offset)
         return durable, corrected
 
     def _carry_over(self, queue: ConsumeQueue, end: int) -> int:
-        """All messages of this queue have expired: its numbers go on where they were."""
-        queue.start_at(end)
-        for path in queue.keep_start():
-            self._disk.sync_file(path)
-        for directory in (queue.directory, queue.directory.parent, queue.directory.parent.parent):
-            self._disk.sync_directory(directory)
+        """Lets the numbers of a queue go on where they were: all its messages have expired."""
+        self.queues.advance(queue, end)
         return end
 
     def _clean(self) -> Iterator[Work]:

@@ -1,22 +1,20 @@
 """All consume queues of a store, by (topic, queue id)."""
 
-import contextlib
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
-from typing import NamedTuple, TypeAlias
+from typing import NamedTuple
 
-from tandemq.store.config import ENTRY_SIZE
+from tandemq.formats.key_hash import TopicHasher
+from tandemq.formats.layout import CONSUME_QUEUE, DELETED_QUEUES, queue_directory, segment_name
+from tandemq.formats.queue_entry import ENTRY_SIZE
+from tandemq.formats.queue_starts import QueueStarts
 from tandemq.store.consume_queue import ConsumeQueue
 from tandemq.store.disk import Disk
-from tandemq.store.key_hash import TopicHasher
-from tandemq.store.layout import CONSUME_QUEUE, queue_directory
 
+_ASIDE = "d"
+"""What names of directories put aside begin with: a name of digits would be a queue to RocketMQ."""
 NAME_BYTES_MAX = 255
 """What a file system takes as one name."""
-
-
-KeyPlaces: TypeAlias = tuple[tuple[int, int], tuple[int, int]]
-"""Where in a record's text its unique key and the user's keys lie: [start, stop) each, empty if it has none."""
 
 
 class Template(NamedTuple):
@@ -56,12 +54,20 @@ class QueueTable:
         """Dispatch's shorter cut, from a record's text around its keys, and the length of its unique key; forgotten
         likewise."""
         self._new_directories: set[Path] = set()
+        self.keeps_deleted = True
+        """Whether files of deleted topics are put aside until a checkpoint knows of it."""
+        self._numbers_deleted: list[tuple[int, tuple[str, int], int, int]] = []
+        """(position, queue, its next number, where its last message lies) of queues deleted since the first offset."""
+        self.starts_changed = False
+        """Whether a queue began above 0 since this was set back: `queue-starts` must say so."""
 
     def load(self) -> list[ConsumeQueue]:
         """Finds the queues on disk; returns those whose files are damaged."""
         damaged = []
         directory = self._root / CONSUME_QUEUE
         for topic in self._disk.list(directory):
+            if topic == DELETED_QUEUES:
+                continue
             for name in self._disk.list(directory / topic):
                 if name.isdecimal():
                     queue = self._queue(topic, int(name))
@@ -91,23 +97,103 @@ class QueueTable:
         for directory in self._new_directories:
             found.update((directory, directory.parent, directory.parent.parent, self._root))
         self._new_directories.clear()
-        return sorted(found, key=lambda path: len(path.parts))
+        return sorted(found, key=lambda path: (len(path.parts), path))
 
     def entries(self) -> int:
         """Sum of all queues' ends."""
         return sum(queue.count for queue in self.table.values())
 
-    def delete_topic(self, topic: str) -> int:
-        """Forgets a topic's queues; the log keeps its messages until they expire. How many queues there were."""
+    # -- topics that were deleted
+
+    def delete_topic(self, topic: str, position: int) -> int:
+        """Forgets a topic's queues at a position of the log. Returns how many there were.
+
+        Their files are put aside, where `settle_deleted` finds them if no checkpoint comes to know of it.
+        """
         keys = [key for key in self.table if key[0] == topic]
         for key in keys:
-            del self.table[key]
+            queue = self.table.pop(key)
+            self.starts_changed |= queue.is_fileless
+            if queue.count:
+                last = queue.entry(queue.count - 1)[0] if queue.count > queue.first else -1
+                self._numbers_deleted.append((position, key, queue.count, last))
         self._forget_short_cuts()
-        self._disk.remove_tree(self._root / CONSUME_QUEUE / topic)
-        if keys:
-            with contextlib.suppress(FileNotFoundError):  # asked about, never written: there may be no directory yet
-                self._disk.sync_directory(self._root / CONSUME_QUEUE)
+        self._new_directories = {path for path in self._new_directories if path.parent.name != topic}
+        directory = self._root / CONSUME_QUEUE
+        if self._writable and not self.keeps_deleted:
+            self._disk.remove_tree(directory / topic)
+        elif self._writable and topic in self._disk.list(directory):
+            aside = directory / DELETED_QUEUES / f"{_ASIDE}{segment_name(position)}-{topic}"
+            self._disk.make_directory(aside.parent)
+            self._disk.remove_tree(aside)
+            self._disk.rename(directory / topic, aside)
+            self._new_directories.add(aside)
         return len(keys)
+
+    def deleted_below(self, position: int) -> list[Path]:
+        """Returns the files put aside for deletions below a position, which a checkpoint there need not keep."""
+        return [path for at, _, path in self._put_aside() if at < position]
+
+    def settle_deleted(self, position: int) -> None:
+        """Before loading: what was deleted below the checkpoint's position is removed, what later comes back.
+
+        The log is dispatched again from there and so meets the deletion again.
+        """
+        directory = self._root / CONSUME_QUEUE
+        for at, topic, path in sorted(self._put_aside(), reverse=True):
+            if at < position:
+                self._disk.remove_tree(path)
+            else:
+                self._disk.remove_tree(directory / topic)
+                self._disk.rename(path, directory / topic)
+
+    def _put_aside(self) -> list[tuple[int, str, Path]]:
+        """Returns (position, topic, directory) of each deletion whose files are still there."""
+        directory = self._root / CONSUME_QUEUE / DELETED_QUEUES
+        found = []
+        for name in self._disk.list(directory):
+            position, _, topic = name.removeprefix(_ASIDE).partition("-")
+            if position.isdecimal() and topic:
+                found.append((int(position), topic, directory / name))
+        return found
+
+    # -- all of them
+
+    def starts(self, first_offset: int) -> QueueStarts:
+        """Returns what the queues look like at an offset that the log will begin at."""
+        found = QueueStarts(first_offset)
+        # A crash may take the mark of a deletion back; the queue is there at this offset all the same.
+        self._numbers_deleted = [deleted for deleted in self._numbers_deleted if deleted[0] >= first_offset]
+        found.idle.update(
+            (key, count) for _, key, count, last in reversed(self._numbers_deleted) if last < first_offset
+        )
+        for key, queue in self.table.items():
+            if queue.count and queue.is_idle(first_offset):
+                found.idle.setdefault(key, queue.count)
+            if begin := queue.begin_after(first_offset):
+                found.begin[key] = begin
+            if queue.is_fileless:
+                found.fileless[key] = queue.count
+        return found
+
+    def start_idle(self, idle: Mapping[tuple[str, int], int]) -> None:
+        """Lets queues that have fewer messages begin at these numbers: those before have expired."""
+        for key, number in idle.items():
+            queue = self.table.get(key) or self.create(*key)
+            if queue is not None and queue.count < number:
+                self.advance(queue, number)
+
+    def advance(self, queue: ConsumeQueue, number: int) -> None:
+        """Brings a queue to a number although the log does not have the messages before it."""
+        if queue.count == queue.first:
+            queue.start_at(number)
+            self.starts_changed = True
+        elif number - queue.count <= self.file_entries:
+            queue.fill_to(number)
+        else:
+            queue.destroy()
+            queue.start_at(number)
+            self.starts_changed = True
 
     def adopt(self, fresh: "QueueTable", unsynced: Iterable[tuple[str, int]]) -> None:
         """Replaces its queues by those of another table, whose files now lie where ours were."""
@@ -120,6 +206,7 @@ class QueueTable:
     def clear(self) -> None:
         """Forgets the queues, not their files."""
         self.table.clear()
+        self._numbers_deleted.clear()
         self._forget_short_cuts()
 
     def _forget_short_cuts(self) -> None:

@@ -1,13 +1,14 @@
-"""Reading by queue offset, by time and by key: from the views to slices of the log."""
+"""Reading by physical offset, by queue offset, by time and by key: from the views to slices of the log."""
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 
-from tandemq.codec.record import HEAD, store_timestamp
-from tandemq.errors import CodecError, OffsetOutOfRange
+from tandemq.errors import CodecError, CorruptRecord, OffsetOutOfRange
+from tandemq.formats.key_hash import TopicHasher
+from tandemq.formats.queue_entry import ENTRY, FILLER_SIZE
+from tandemq.formats.record import parse_record, store_timestamp
 from tandemq.model.message import KEYS, UNIQUE_KEY, StoredMessage
 from tandemq.store.commit_log import CommitLog
-from tandemq.store.consume_queue import ENTRY, FILLER_SIZE, ConsumeQueue
-from tandemq.store.key_hash import TopicHasher
+from tandemq.store.consume_queue import ConsumeQueue
 from tandemq.store.key_index import KeyIndex
 from tandemq.store.queues import QueueTable
 from tandemq.store.results import GetResult, GetStatus
@@ -17,7 +18,7 @@ QUERY_CANDIDATES_MAX = 4096
 
 
 class Reader:
-    """Knows the views, writes nothing. `read` and `readable_limit` are the store's own."""
+    """Reads the log and its views, writes neither. Nothing at or above `readable_limit()` is shown."""
 
     def __init__(
         self,
@@ -25,15 +26,37 @@ class Reader:
         queues: QueueTable,
         index: KeyIndex | None,
         query_count_max: int,
-        read: Callable[[int], StoredMessage],
         readable_limit: Callable[[], int],
     ) -> None:
         self._log = log
         self._queues = queues.table
         self._index = index
         self._query_count_max = query_count_max
-        self._read = read
         self._readable_limit = readable_limit
+
+    # -- reading by physical offset
+
+    def read(self, physical_offset: int, limit: int | None = None) -> StoredMessage:
+        """Returns one message. Raises OffsetOutOfRange above the limit, CorruptRecord if no record starts there."""
+        message = parse_record(self.read_raw(physical_offset, limit))
+        if message.physical_offset != physical_offset:
+            raise CorruptRecord(
+                f"no record starts at offset {physical_offset}: what is there says {message.physical_offset}"
+            )
+        return message
+
+    def read_raw(self, physical_offset: int, limit: int | None = None) -> memoryview:
+        """Returns the bytes of one record; errors as in `read`."""
+        return self._log.record(physical_offset, self._readable_limit() if limit is None else limit)
+
+    def walk(self, start: int | None = None) -> Iterator[StoredMessage]:
+        """Yields every readable message whose record begins at or after a physical offset, in log order."""
+        first = self._log.first_offset
+        position = first if start is None else max(start, first)
+        segment_start = max(position - position % self._log.segment_size, first)
+        for message in self._log.messages(segment_start, self._readable_limit()):
+            if message.physical_offset >= position:
+                yield message
 
     # -- reading by queue offset
 
@@ -115,7 +138,7 @@ class Reader:
         physical_offset, size, _ = queue.entry(index)
         if size == FILLER_SIZE:
             return 0
-        return store_timestamp(record := self._log.slice(physical_offset, size), 0, HEAD.unpack_from(record)[7])
+        return store_timestamp(self._log.slice(physical_offset, size), 0)
 
     def store_time(self, topic: str, queue_id: int, queue_offset: int) -> int:
         """When the message at a queue offset was stored (ms); -1 if it is not there."""
@@ -145,7 +168,7 @@ class Reader:
                 continue
             seen.add(physical_offset)
             try:
-                message = self._read(physical_offset)
+                message = self.read(physical_offset)
             except (CodecError, OffsetOutOfRange):
                 continue  # an index entry is a hint, the log decides
             keys = [message.properties.get(UNIQUE_KEY), *message.properties.get(KEYS, "").split(" ")]

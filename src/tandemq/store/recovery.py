@@ -19,8 +19,12 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from struct import Struct
 
-from tandemq.codec.crc import crc32
-from tandemq.codec.record import (
+from tandemq.errors import CorruptLog, StoreError
+from tandemq.formats.checkpoint import Checkpoint, ViewsPoint
+from tandemq.formats.crc import crc32
+from tandemq.formats.layout import REPLICA
+from tandemq.formats.queue_starts import QueueStarts
+from tandemq.formats.record import (
     CRC_MASK,
     FIXED_SIZE_V4,
     HEAD,
@@ -30,14 +34,14 @@ from tandemq.codec.record import (
     SIZE_MAGIC,
     WHOLE_HEADS,
     check_record,
+    head_struct,
     store_timestamp,
 )
-from tandemq.errors import CorruptLog
 from tandemq.model.message import BORN_HOST_V6, STORE_HOST_V6
-from tandemq.store.checkpoint import Checkpoint, ViewsPoint
 from tandemq.store.commit_log import CommitLog
 from tandemq.store.consume_queue import ConsumeQueue
-from tandemq.store.dispatch import Dispatcher
+from tandemq.store.dispatch import LogDispatcher
+from tandemq.store.integrity import index_problem, queues_problem
 from tandemq.store.key_index import KeyIndex
 from tandemq.store.queues import QueueTable
 from tandemq.store.truncation import Truncation
@@ -48,8 +52,7 @@ DISPATCH_SIZE = 1 << 26
 SEARCH_SIZE = 1 << 20
 LAST_RECORDS = 256
 """After kill -9: how many records at the end have their checksum compared all the same."""
-_SCAN_HEAD = Struct(">III16xqi44xI")
-"""size, magic, body CRC, physical offset, sysFlag, body length, if both hosts are IPv4."""
+_SCAN_HEAD = head_struct("size", "magic", "crc", "physical_offset", "sys_flag", "body_size")
 _V6 = BORN_HOST_V6 | STORE_HOST_V6
 _MAGIC_START = MAGIC_V1.to_bytes(4, "big")[:3]
 """What the magics of both versions begin with."""
@@ -57,7 +60,7 @@ _INT = Struct(">I")
 _SHORT = Struct(">H")
 
 
-class ViewsDamaged(Exception):
+class ViewsDamaged(StoreError):
     """A hole where there can be none: the views must be built anew."""
 
 
@@ -77,6 +80,10 @@ class Recovered:
     """Whole records lay behind a damaged one: [end, saved_to) was cut off and kept under cut/. 0 if there were none."""
     behind: int = 0
     """Likewise, opened for reading: nothing was cut off, whole records lie up to here."""
+    deleted_topics: tuple[str, ...] = ()
+    """Topics of which the log that was dispatched again says that they were deleted."""
+    problem: str = ""
+    """Why the views were built anew from the whole log, if they were."""
     scan_seconds: float = 0.0
     dispatch_seconds: float = 0.0
 
@@ -104,17 +111,35 @@ class Recovery:
     """Readers may not see what lies behind: the confirmed offset of a replica."""
     indexed_to: int = 0
     """Records below are known to be in the index."""
+    distrust: Callable[[], None] = lambda: None
+    """Removes the checkpoint before the views it vouches for go."""
     save: Callable[[int, int], None] | None = None
     """Keeps log bytes [start, stop) before they are cut off."""
     progress: Callable[[int, int], None] | None = None
     """Told (done, total) bytes while dispatching: a rebuild takes a while."""
+    marked_boot: bool = False
+    """The marker of the process that did not stop in order says that the machine has not been started since."""
+    has_checkpoint: bool = True
+    """Whether there is a checkpoint file at all; RocketMQ writes one too."""
+    starts: QueueStarts | None = None
+    """The queues at the log's first offset, if the store knows."""
+    confirmed: int = 0
+    """What a replica says was confirmed: a log there was."""
+    problem: str = ""
+    """Why the views had to be built anew."""
 
-    def run(self, dispatcher: Dispatcher) -> Recovered:
+    def run(self, dispatcher: LogDispatcher) -> Recovered:
         log = self.log
+        deleted: list[str] = []
+        dispatcher.on_topic_deleted = deleted.append
+        if not self.read_only:
+            self.queues.settle_deleted(self._vouched)
         damaged = self.queues.load()
         index_whole = self.index is None or self.index.load()
         if not log.chain.bases:
             return self._empty(dispatcher)
+        if self.dispatch_limit is not None:
+            self.dispatch_limit = max(self.dispatch_limit, self._shown_before())
         same_boot = self.checkpoint.views is not None and self.checkpoint.views.boot_id == self.boot_id
         start, exact = self._start()
         began = self.monotonic()
@@ -127,7 +152,14 @@ class Recovery:
         elif self.aborted:
             saved_to = self._save_behind(end)
             log.cut(end, thorough=True)
-        trusted = not damaged and index_whole and self._keep_views(start, exact, same_boot)
+        if damaged:
+            where = f"consumequeue/{damaged[0].topic}/{damaged[0].queue_id}"
+            self.problem = f"{where}: a file is missing or has a wrong size"
+        elif not self.has_checkpoint and not self.read_only:
+            self.problem = "the checkpoint is missing, so nothing vouches for them"
+        elif not index_whole:
+            self.problem = "index: a file has another size than the settings say"
+        trusted = not self.problem and self._keep_views(start, exact, same_boot)
         ready = self.monotonic()
         dispatched_from = self._dispatch(dispatcher, start, end, trusted)
         return Recovered(
@@ -137,11 +169,13 @@ class Recovery:
             durable=end if not self.aborted else min(start, end),
             dispatched_from=dispatched_from,
             rebuilt=dispatched_from == log.first_offset < start,
-            same_boot=same_boot,
+            same_boot=same_boot or self.marked_boot,
             saved_to=saved_to,
             behind=behind,
             scan_seconds=scanned - began,
             dispatch_seconds=self.monotonic() - ready,
+            deleted_topics=tuple(deleted),
+            problem=self.problem,
         )
 
     @property
@@ -149,7 +183,18 @@ class Recovery:
         """Last written by RocketMQ: only its timestamps tell."""
         return self.checkpoint.views is None or not (self.checkpoint.certain or self.aborted)
 
-    def _empty(self, dispatcher: Dispatcher) -> Recovered:
+    @property
+    def _vouched(self) -> int:
+        """How far a checkpoint vouches for the views; beyond everything if RocketMQ used them since."""
+        views = self.checkpoint.views
+        return views.offset if views is not None and (self.checkpoint.certain or self.aborted) else 1 << 62
+
+    def _empty(self, dispatcher: LogDispatcher) -> Recovered:
+        if not self.read_only and (evidence := self._evidence()):
+            raise CorruptLog(
+                f"{self.log.chain.directory} holds no log, but {evidence}: is the directory mounted? Bring the files "
+                "back, or give the broker an empty store directory if these messages may be lost"
+            )
         if not self.read_only:
             self.queues.destroy()
             if self.index is not None:
@@ -157,7 +202,21 @@ class Recovery:
         self.queues.clear()
         dispatcher.position = dispatcher.index_from = 0
         self.log.set_end(0)
-        return Recovered(not self.aborted, 0, 0, 0, 0, False, False)
+        # Nothing can be gone: the first file of a log has a durable name before a byte in it counts.
+        return Recovered(not self.aborted, 0, 0, 0, 0, rebuilt=False, same_boot=True)
+
+    def _evidence(self) -> str:
+        """Returns what shows that there was a log once; nothing for a store that never had a message."""
+        with_messages = [queue for queue in self.queues.table.values() if queue.count]
+        if with_messages:
+            queue = with_messages[0]
+            return f"queue {queue.queue_id} of topic {queue.topic} has {queue.count} messages"
+        if self.checkpoint.views is not None:
+            if self.checkpoint.views.offset:
+                return f"the checkpoint says that it reached offset {self.checkpoint.views.offset}"
+        elif self.checkpoint.log_timestamp:
+            return "the checkpoint names the time of a message"
+        return f"{REPLICA} says that it was confirmed up to offset {self.confirmed}" if self.confirmed else ""
 
     # -- 1. start
 
@@ -197,6 +256,15 @@ class Recovery:
         chain = self.log.chain
         return min(max(offset - offset % chain.segment_size, chain.first_offset), chain.bases[-1])
 
+    def _shown_before(self) -> int:
+        """Returns how far readers were shown the log: only what was confirmed ever got into a checkpoint or a queue.
+
+        A replica's record is saved when something changes in its group, so it may be much older than that.
+        """
+        if self.truncation is not None:
+            return 0  # the log was being cut: what lies above the cut was shown to nobody
+        return max(self._queues_end(), 0 if self._foreign else self._vouched)
+
     def _queues_end(self) -> int:
         """End of the newest record that any queue points to."""
         end = 0
@@ -212,7 +280,7 @@ class Recovery:
         for base in reversed(chain.bases):
             view = chain.segment(base).view
             if check_record(view, 0, len(view), crc=False) is None:
-                stored_at = store_timestamp(view, 0, HEAD.unpack_from(view, 0)[7])
+                stored_at = store_timestamp(view, 0)
                 if 0 < stored_at <= limit:
                     return base
         return chain.first_offset
@@ -276,14 +344,30 @@ class Recovery:
     def _keep_views(self, start: int, exact: bool, same_boot: bool) -> bool:
         """Takes back what is not known to be durable; False if the rest does not add up."""
         views = self.checkpoint.views
-        for queue in self.queues.table.values():
+        for key, queue in list(self.queues.table.items()):
             before = queue.count
             queue.keep_below(start, self._confirmed)
-            if before > queue.count and not self.read_only:
+            if before > queue.count == queue.first:  # it began after the checkpoint, which does not count it
+                queue.destroy()
+                del self.queues.table[key]
+            elif before > queue.count and not self.read_only:
                 queue.clear_range(queue.count, before)
-        if exact and views is not None and self.queues.entries() != views.queue_entries:
+        if self.starts is not None:
+            fileless = self.starts.fileless.items()
+            self.queues.start_idle({key: number for key, number in fileless if key not in self.queues.table})
+        if exact and views is not None and (found := self.queues.entries()) != views.queue_entries:
+            self.problem = f"the queues have {found} entries, the checkpoint says {views.queue_entries}"
             return False
-        return self.index is None or self.read_only or self._keep_index(start, exact, same_boot)
+        if problem := queues_problem(self.queues, None if self._foreign else self.starts):
+            self.problem = problem
+            return False
+        if self.index is None or self.read_only:
+            return True
+        if not self._keep_index(start, exact, same_boot):
+            self.problem = "the index does not end as the checkpoint says"
+        elif not self._foreign and (problem := index_problem(self.index, self.log, start)):
+            self.problem = problem
+        return not self.problem
 
     def _confirmed(self, physical_offset: int, size: int, queue_offset: int) -> bool:
         """Whether the log has, at this place, a record of this size and queue offset (or had it: deleted history)."""
@@ -335,29 +419,42 @@ class Recovery:
 
     # -- 4. dispatch again
 
-    def _dispatch(self, dispatcher: Dispatcher, start: int, end: int, trusted: bool) -> int:
+    def _dispatch(self, dispatcher: LogDispatcher, start: int, end: int, trusted: bool) -> int:
         first = self.log.first_offset
         if trusted:
             begin = start
             if self.index is not None and self._foreign and not self.read_only:
                 begin = min(start, max(first, self._index_end()))
             try:
-                return self._dispatch_from(dispatcher, begin, start, end)
-            except ViewsDamaged:
-                pass
+                return self._dispatch_from(dispatcher, begin, start, end, restarts=not self.queues.table)
+            except ViewsDamaged as error:
+                self.problem = str(error)
         self.queues.clear()
         self.indexed_to = 0
         if not self.read_only:
+            self.distrust()
             self.queues.destroy()
             if self.index is not None:
                 self.index.destroy()
-        return self._dispatch_from(dispatcher, first, first, end)
+        return self._dispatch_all(dispatcher, first, end)
+
+    def _dispatch_all(self, dispatcher: LogDispatcher, first: int, end: int) -> int:
+        """Builds the views from the whole log, and from what is known of queues that have no message in it."""
+        starts = self.starts
+        if starts is not None:
+            if first < starts.offset <= end:  # a crash came before the segments went that were to be deleted
+                self._dispatch_from(dispatcher, first, first, starts.offset, restarts=True)
+                self.queues.start_idle(starts.idle)
+                self._dispatch_from(dispatcher, starts.offset, first, end, restarts=True)
+                return first
+            self.queues.start_idle(starts.idle)
+        return self._dispatch_from(dispatcher, first, first, end, restarts=True)
 
     def _index_end(self) -> int:
         """Without a checkpoint of ours: the offset behind the last message that the index has."""
         return self.index.end_physical + 1 if self.index is not None and self.index.names else 0
 
-    def _dispatch_from(self, dispatcher: Dispatcher, begin: int, start: int, end: int) -> int:
+    def _dispatch_from(self, dispatcher: LogDispatcher, begin: int, start: int, end: int, *, restarts: bool) -> int:
         first = self.log.first_offset
         if self.dispatch_limit is not None:
             end = min(end, self.dispatch_limit)
@@ -369,7 +466,7 @@ class Recovery:
         dispatcher.index_from = max(begin, self.indexed_to)
         dispatcher.position = self._boundary_at_or_below(begin)
         dispatcher.on_gap = on_gap
-        dispatcher.restarts = not self.queues.table
+        dispatcher.restarts = restarts
         try:
             while dispatcher.position < end:
                 before = dispatcher.position

@@ -61,6 +61,8 @@ class Health:
 
     writable: bool
     reason: str = ""
+    is_full: bool = False
+    """Whether a full disk is the reason: writing resumes by itself when there is room."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -22,7 +22,7 @@ class SegmentAge:
 
 
 @dataclass(frozen=True, slots=True)
-class Verdict:
+class RetentionDecision:
     """What to delete (oldest first), whether writing is allowed, and why."""
 
     delete: tuple[int, ...]
@@ -38,7 +38,7 @@ def decide(
     *,
     writable: bool,
     manual: bool = False,
-) -> Verdict:
+) -> RetentionDecision:
     """`segments` without the one being written; `used_ratio` from 0 to 1; `writable` as it is now."""
     used = used_ratio * 100
     forced = config.clean_forcibly_enable and used > config.disk_clean_forcibly_ratio
@@ -49,14 +49,14 @@ def decide(
     elif _is_hour(config.delete_when, now_ms):
         reason = f"it is one of the hours {config.delete_when}"
     else:
-        return Verdict((), _may_write(config, used, writable), "")
+        return RetentionDecision((), _may_write(config, used, writable), "")
     expired_before = now_ms - config.file_reserved_hours * HOUR_MS
     delete = []
     for segment in segments[: config.delete_batch_max]:
         if not forced and segment.last_stored_ms > expired_before:
             break
         delete.append(segment.base)
-    return Verdict(tuple(delete), _may_write(config, used, writable), reason)
+    return RetentionDecision(tuple(delete), _may_write(config, used, writable), reason)
 
 
 def _may_write(config: StoreConfig, used: float, writable: bool) -> bool:

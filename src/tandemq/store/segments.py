@@ -3,19 +3,30 @@
 Files are named after the offset of their first byte and follow each other without a gap. Only the most recently used
 are mapped, so neither memory nor descriptors grow with the log.
 
+The file after the last one is made ahead, by the flush thread: creating a file, reserving its blocks and syncing its
+directory can take a tenth of a second, for which the owner's loop must not stop. Such a *spare* has its final name, as
+RocketMQ's preallocated files have, and becomes part of the chain when the log reaches it. The name of a new file is
+durable before anything in it counts as flushed (`sync_names`), and at most one name at a time is not: a crash never
+leaves a gap.
+
 Opened for writing, a chain with a hole or a file of a wrong size is refused. Opened for reading, by tools, it is read
 as far as it goes: a missing file counts as one blank record, a short one as followed by zeros; `problems` says so.
 """
 
+import contextlib
+import threading
 from collections import OrderedDict
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
-from tandemq.codec.record import MAGIC_BLANK, SIZE_MAGIC
-from tandemq.errors import CorruptLog, OffsetOutOfRange, StoreError
-from tandemq.store.disk import Disk, Segment, StandInSegment
-from tandemq.store.layout import is_segment_name, segment_name
+from tandemq.errors import CorruptLog, DiskFull, OffsetOutOfRange, StoreError
+from tandemq.formats.layout import is_segment_name, segment_name
+from tandemq.formats.record import MAGIC_BLANK, SIZE_MAGIC
+from tandemq.store.disk import RESERVE_CHUNK, Disk, Segment, StandInSegment
 
+FIRST_TOUCH = 2 << 20
+"""Bytes of a spare that are written as zeros: the first access to a fresh mapping takes 2 ms and more for them, which
+is then the flush thread's time and not the owner's."""
 MISSING_MAX = 4096
 """Missing files in a row that are taken for a hole in the log; a file behind more of them is not this log's."""
 
@@ -24,14 +35,28 @@ class SegmentChain:
     """The files of one log. `bases` are their first offsets, ascending, `segment_size` apart."""
 
     def __init__(
-        self, disk: Disk, directory: Path, segment_size: int, *, mapped_max: int = 32, writable: bool = True
+        self,
+        disk: Disk,
+        directory: Path,
+        segment_size: int,
+        *,
+        mapped_max: int = 32,
+        writable: bool = True,
+        on_full: Callable[[DiskFull], None] = lambda error: None,
     ) -> None:
         self._disk = disk
         self.directory = directory
         self.segment_size = segment_size
         self._mapped_max = mapped_max
         self._writable = writable
+        self._on_full = on_full
         self._mapped: OrderedDict[int, Segment] = OrderedDict()
+        self._making = threading.Lock()
+        """Held while the next file is made, by the owner or by the flush thread."""
+        self._spare: tuple[int, Segment] | None = None
+        """First offset and mapping of the file that was made ahead."""
+        self._names = self._names_synced = 0
+        """Files created so far, and how many of those had a durable name when the directory was synced last."""
         self.bases: list[int] = []
         self.problems: list[tuple[str, str]] = []
         """(file, what is wrong with it), of a chain opened for reading."""
@@ -46,6 +71,7 @@ class SegmentChain:
         if not self._writable:
             self._load_what_is_there()
             return
+        self._names += 1  # a process that was killed may have left a name that is not durable yet
         for base in self.bases:
             size = self._disk.file_size(self.path(base))
             if size != self.segment_size and not (size == 0 and base == self.bases[-1]):
@@ -155,7 +181,7 @@ class SegmentChain:
         return segment
 
     def add(self, base: int | None = None) -> Segment:
-        """Creates the next file (or the first one, at `base`), durably named before anything is written to it."""
+        """Adds the next file (or the first one, at `base`): the spare if there is one, else a new one."""
         if base is None or self.bases:
             base = self.end
         if base % self.segment_size:
@@ -163,15 +189,94 @@ class SegmentChain:
                 f"a log can't start at {base}, which is no multiple of mappedFileSizeCommitLog={self.segment_size}: "
                 "use the size the other replicas have"
             )
-        if not self.bases:
+        first = not self.bases
+        if first:
             self._disk.make_directory(self.directory)
-        segment = self._disk.create_segment(self.path(base), self.segment_size)
-        self._disk.sync_directory(self.directory)
+        with self._making:
+            spare, self._spare = self._spare, None
+            if spare is None or spare[0] != base:
+                self._discard(spare)
+                spare = base, self._create(base)
+        if first:
+            # Durable at once: a replica's record may outrun the first flush, and a record without any file of the log
+            # is refused at the next start as a directory that is not mounted.
+            self.sync_names()
+            self._disk.sync_directory(self.directory.parent)
         self.bases.append(base)
-        return self._remember(base, segment)
+        return self._remember(base, spare[1])
+
+    def _create(self, base: int) -> Segment:
+        self.sync_names()
+        try:
+            segment = self._disk.create_segment(self.path(base), self.segment_size)
+        except DiskFull as error:
+            self._on_full(error)
+            raise
+        self._names += 1
+        return segment
+
+    def prepare(self, appended: int) -> None:
+        """Reserves blocks ahead of `appended` and makes the next file once the last is half full.
+
+        For the flush thread, while nothing is cut. A full disk is left for the owner to meet.
+        """
+        base = appended - appended % self.segment_size
+        current = self._mapped.get(base)
+        if current is None or not self.bases or base != self.bases[-1]:
+            return
+        with contextlib.suppress(StoreError):
+            current.reserve(min(self.segment_size, appended - base + RESERVE_CHUNK // 2))
+            if self._spare is None and appended - base > self.segment_size // 2:
+                self._make_spare(base + self.segment_size)
+        self.sync_names()
+
+    def _make_spare(self, base: int) -> None:
+        with self._making:
+            if self._spare is not None or self.end != base:
+                return  # the owner was faster
+            self.sync_names()
+            spare = base, self._disk.create_segment(self.path(base), self.segment_size)
+            self._names += 1
+            try:
+                spare[1].reserve(1)
+                spare[1].write(0, bytes(min(self.segment_size, FIRST_TOUCH)))
+            except BaseException:
+                self._discard(spare)
+                raise
+            self._spare = spare
+
+    def sync_names(self) -> None:
+        """Makes the names of all files durable."""
+        names = self._names
+        if names != self._names_synced:
+            self._disk.sync_directory(self.directory)
+            self._names_synced = names
+
+    def drop_spare(self) -> None:
+        """Removes the file that was made ahead, if there is one."""
+        with self._making:
+            spare, self._spare = self._spare, None
+            if self._discard(spare):
+                self._disk.sync_directory(self.directory)
+
+    def _discard(self, spare: tuple[int, Segment] | None) -> bool:
+        if spare is None:
+            return False
+        spare[1].close()
+        self._disk.remove(self.path(spare[0]))
+        return True
+
+    def reserve(self, base: int, stop: int) -> int:
+        """Makes sure that [0, stop) of a file has blocks on disk, or raises DiskFull. Returns how far they reach."""
+        try:
+            return self.segment(base).reserve(stop)
+        except DiskFull as error:
+            self._on_full(error)
+            raise
 
     def drop_from(self, base: int) -> None:
         """Removes every file that starts at `base` or later, the last first, so that a crash never leaves a gap."""
+        self.drop_spare()
         while self.bases and self.bases[-1] >= base:
             self._remove(self.bases[-1])
             self._disk.sync_directory(self.directory)
@@ -193,3 +298,6 @@ class SegmentChain:
         for segment in self._mapped.values():
             segment.close()
         self._mapped.clear()
+        if self._spare is not None:
+            self._spare[1].close()
+            self._spare = None

@@ -10,9 +10,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from struct import Struct
 
-from tandemq.codec.crc import crc32
+from tandemq.formats.crc import crc32
+from tandemq.formats.layout import TRUNCATION
 from tandemq.store.disk import Disk
-from tandemq.store.layout import TRUNCATION
 
 _INTENT = Struct(">8sqi")
 _MAGIC = b"TandemQT"

@@ -1,28 +1,34 @@
 """Reads a whole store and says what is wrong with it, changing nothing.
 
 One pass over the log. Every record: sizes, fields, checksum, its own offset. Beside it, in step with the log, the
-consume queues (each record has exactly its entry) and the index (each key its entry, in order, every chain complete).
+consume queues (each record has exactly its entry, from where its topic was deleted last) and the index (each key its
+entry, in order, every chain complete).
 A store that was not closed cleanly may have a torn tail and views that lag: recovery's business, reported as notes.
 """
 
-from collections.abc import Callable, Iterator
+from collections import Counter
+from collections.abc import Callable, Container, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 
 from tandemq.clock import SystemClock
-from tandemq.codec.envelope import DELAY_UNKNOWN_MS, parse_delay_levels
-from tandemq.codec.record import HEAD, MAGIC_BLANK, SIZE_MAGIC, check_record, parse_record
 from tandemq.errors import CorruptRecord
-from tandemq.model.message import TRANSACTION_MASK, TRANSACTION_PREPARED, TRANSACTION_ROLLBACK, StoredMessage
+from tandemq.formats import layout
+from tandemq.formats.checkpoint import SIZE, CheckpointFile, ViewsPoint
+from tandemq.formats.derived import TAGS_NAME, index_keys, is_in_index, is_in_queue, property_value, queue_tags_code
+from tandemq.formats.envelope import DELAY_UNKNOWN_MS, parse_delay_levels
+from tandemq.formats.index_file import IndexFile
+from tandemq.formats.key_hash import TopicHasher
+from tandemq.formats.log_mark import LOG_MARK_TOPIC, QueueKey, TopicDeleted, decode_mark
+from tandemq.formats.queue_entry import ENTRY, FILLER_SIZE
+from tandemq.formats.record import parse_record, tail_bounds
+from tandemq.model.message import StoredMessage
 from tandemq.model.topic import SCHEDULE_TOPIC
-from tandemq.store import layout
-from tandemq.store.checkpoint import SIZE, CheckpointFile
 from tandemq.store.config import StoreConfig
-from tandemq.store.consume_queue import ENTRY, FILLER_SIZE, ConsumeQueue
+from tandemq.store.consume_queue import ConsumeQueue
 from tandemq.store.disk import Disk
-from tandemq.store.dispatch import index_keys, queue_tags_code
-from tandemq.store.key_hash import TopicHasher
-from tandemq.store.key_index import IndexFile, KeyIndex
+from tandemq.store.key_index import KeyIndex
+from tandemq.store.log_walk import whole_records
 from tandemq.store.queues import QueueTable
 from tandemq.store.segments import SegmentChain
 
@@ -53,7 +59,11 @@ class Report:
     clean: bool = True
     problem_count: int = 0
     problems: list[Problem] = field(default_factory=list)
+    log_damage: str = ""
+    """The first problem of the log itself, which nothing can derive anew."""
     notes: list[str] = field(default_factory=list)
+    checkpoint: str = ""
+    """What is wrong with the checkpoint: a broker that starts builds queues and index anew. Nothing is lost by it."""
 
     @property
     def ok(self) -> bool:
@@ -61,6 +71,8 @@ class Report:
 
     def add(self, where: str, what: str) -> None:
         self.problem_count += 1
+        if not self.log_damage and where.split("/")[0] not in (layout.CONSUME_QUEUE, layout.INDEX):
+            self.log_damage = f"{where}: {what}"
         if len(self.problems) < PROBLEMS_MAX:
             self.problems.append(Problem(where, what))
 
@@ -79,6 +91,7 @@ class _Pass:
         self._delays = parse_delay_levels(config.message_delay_level)
         self._queues: dict[tuple[str, int], _QueueCheck] = {}
         self._index: _IndexCheck | None = None
+        self._views = self._our_views()
         self._lost: list[tuple[int, int]] = []
         """[start, stop) of the log that can't be read: reported once, not once for each entry that points there."""
 
@@ -91,9 +104,9 @@ class _Pass:
         report.segments = len(self._chain.bases)
         report.first_offset = self._chain.first_offset
         self._load_views()
-        for message in self._records():
+        for message, properties in self._records():
             report.records += 1
-            self._check_views(message)
+            self._check_views(message, properties)
         self._finish()
         self._chain.close()
         return report
@@ -103,7 +116,7 @@ class _Pass:
         for queue in table.load():
             self._report.add(f"consumequeue/{queue.topic}/{queue.queue_id}", "its files are damaged or one is missing")
         for key, queue in table.table.items():
-            self._queues[key] = _QueueCheck(queue, self._chain.first_offset, self._report, self._lost)
+            self._queues[key] = _QueueCheck(key, queue, self._chain.first_offset, self._lost)
         self._report.queues = len(self._queues)
         self._report.queue_entries = sum(queue.count - queue.first for queue in table.table.values())
         config = self._config
@@ -118,45 +131,49 @@ class _Pass:
         if not index.load():
             self._report.add("index", "a file has another size than the others")
         elif index.names:
-            self._index = _IndexCheck(index, self._chain.first_offset, self._report, self._is_ours(), self._lost)
+            self._index = _IndexCheck(
+                index, self._chain.first_offset, self._report, self._views is not None, self._lost
+            )
+        elif self._views is not None and self._views.index_name:
+            self._report.add("index", f"its files are missing: the checkpoint names {self._views.index_name}")
 
-    def _is_ours(self) -> bool:
-        """Whether we, and not a RocketMQ broker, wrote the checkpoint last."""
+    def _our_views(self) -> ViewsPoint | None:
+        """Returns what we said of the views last; None if a RocketMQ broker wrote the checkpoint since."""
         path = self._root / layout.CHECKPOINT
         if self._disk.file_size(path) is None:
-            return False
+            return None
         point = CheckpointFile(self._disk.read_at(path, 0, SIZE)).read()
-        return point.views is not None and point.certain
+        return point.views if point.certain else None
 
-    def _records(self) -> Iterator[StoredMessage]:
-        """Whole and right records in order; what stops the walk is reported."""
+    def _records(self) -> Iterator[tuple[StoredMessage, bytes]]:
+        """Yields whole and right records in order, with the text of their properties; reports what stops the walk."""
         chain, report = self._chain, self._report
         for base in chain.bases:
             view = chain.segment(base).view
-            at = 0
-            while True:
+            for at, damage in whole_records(view, base):
                 report.end_offset = base + at
-                if len(view) - at >= 8:
-                    size, magic = SIZE_MAGIC.unpack_from(view, at)
-                    if magic == MAGIC_BLANK and at + size == len(view):
-                        break
-                problem = check_record(view, at, len(view))
-                if problem is None and HEAD.unpack_from(view, at)[6] != base + at:
-                    problem = f"it says it lies at {HEAD.unpack_from(view, at)[6]}"
-                if problem is not None:
-                    if self._ends_here(base, at, view, problem):
+                if damage is not None:
+                    if damage.after is not None:
+                        self._skip(base, at, damage.after, damage.problem)
+                    elif self._ends_here(base, at, view, damage.problem):
                         return
-                    break
+                    continue
                 try:
                     message = parse_record(view, at)
                 except CorruptRecord as error:
                     report.add(f"commitlog offset {base + at}", str(error))
                 else:
-                    yield message
-                at += HEAD.unpack_from(view, at)[0]
+                    properties_start, properties_stop = tail_bounds(view, at)[2:]
+                    yield message, view[properties_start:properties_stop].tobytes()
             report.end_offset = base + len(view)
             if self._progress is not None:
                 self._progress(base + len(view) - chain.first_offset, chain.end - chain.first_offset)
+
+    def _skip(self, base: int, at: int, after: int, problem: str) -> None:
+        """Reports a damage within a file; the pass goes on with the next whole record."""
+        where = f"commitlog/{layout.segment_name(base)} offset {base + at}"
+        self._report.add(where, f"{problem}; {after - at} bytes are skipped, the next record is at {base + after}")
+        self._lost.append((base + at, base + after))
 
     def _ends_here(self, base: int, at: int, view: memoryview, problem: str) -> bool:
         """The log ends here, or is damaged here: what follows tells. False if later files hold data to go on with."""
@@ -178,22 +195,23 @@ class _Pass:
             )
         return not later
 
-    def _check_views(self, message: StoredMessage) -> None:
-        kind = message.sys_flag & TRANSACTION_MASK
-        if kind not in (TRANSACTION_PREPARED, TRANSACTION_ROLLBACK):
-            check = self._queues.get((message.topic, message.queue_id))
-            if check is not None:
-                check.expect(message, queue_tags_code(message, self._delays))
-            elif self._report.clean:
-                where = f"consumequeue/{message.topic}/{message.queue_id}"
-                self._report.add(where, f"missing: the log has its message {message.queue_offset}")
-                self._queues[message.topic, message.queue_id] = _QueueCheck.silent()
-        if self._index is not None and kind != TRANSACTION_ROLLBACK:
-            self._index.expect(message)
+    def _check_views(self, message: StoredMessage, properties: bytes) -> None:
+        if is_in_queue(message.sys_flag):
+            key = (message.topic, message.queue_id)
+            check = self._queues.get(key)
+            if check is None:
+                check = self._queues[key] = _QueueCheck(key, None, self._chain.first_offset, self._lost)
+            check.expect(message, queue_tags_code(message.topic, properties, message.store_timestamp, self._delays))
+        if message.topic == LOG_MARK_TOPIC and isinstance(mark := decode_mark(message.body), TopicDeleted):
+            for (topic, _), check in self._queues.items():
+                if topic == mark.topic:
+                    check.start_over()
+        if self._index is not None and is_in_index(message.sys_flag):
+            self._index.expect(message, properties)
 
     def _finish(self) -> None:
         report = self._report
-        lagging = sum(check.finish(report.clean, report.end_offset) for check in self._queues.values())
+        lagging = sum(check.finish(report) for check in self._queues.values())
         lagging_keys = self._index.finish(report.clean, report.end_offset) if self._index is not None else 0
         if lagging or lagging_keys:
             report.notes.append(
@@ -205,50 +223,76 @@ class _Pass:
             report.index_entries = self._index.entries
             self._index.check_chains()
             self._index.index.close()
+        self._check_checkpoint()
         if not report.clean:
             report.notes.append("the store was not closed cleanly (abort marker): a broker will recover it")
 
+    def _check_checkpoint(self) -> None:
+        """A missing or empty one only costs time; one that knows of more log than there is tells of a loss."""
+        report, views = self._report, self._views
+        if views is not None and views.offset > report.end_offset:
+            what = f"the log ends here; the checkpoint says it was durable up to {views.offset}: files are missing"
+            report.add(f"commitlog offset {report.end_offset}", what)
+        path = self._root / layout.CHECKPOINT
+        if self._disk.file_size(path) is None:
+            report.checkpoint = "it is missing" if report.records else ""
+        else:
+            point = CheckpointFile(self._disk.read_at(path, 0, SIZE)).read()
+            if report.records and point.views is None and not point.log_timestamp:
+                report.checkpoint = "it is empty or damaged"
+        if report.checkpoint:
+            report.notes.append(
+                f"checkpoint: {report.checkpoint}: a broker that starts builds queues and index anew; "
+                "`tandemq store verify --repair` does it now"
+            )
+
 
 class _QueueCheck:
-    """One queue against the records of the log, in step."""
+    """One queue against the records of the log, in step. Problems are told at the end: a deletion makes them void."""
 
-    def __init__(self, queue: ConsumeQueue | None, log_start: int, report: Report, lost: list[tuple[int, int]]) -> None:
+    def __init__(self, key: QueueKey, queue: ConsumeQueue | None, log_start: int, lost: list[tuple[int, int]]) -> None:
+        self._where = f"consumequeue/{key[0]}/{key[1]}"
         self._queue = queue
-        self._report = report
+        self._log_start = log_start
         self._lost = lost
-        self._next = queue.min_offset(log_start) if queue is not None else 0
-        self._missing = 0
+        self.start_over()
+
+    def start_over(self) -> None:
+        """Forgets what was seen: the messages so far belong to a topic that was deleted, and are in no queue."""
+        self._problems: list[str] = []
+        self._first = self._next = self._queue.min_offset(self._log_start) if self._queue is not None else 0
+        self._seen = self._missing = self._before = 0
         self._read: Iterator[tuple[int, int, int]] = iter(())
         self._read_to = self._next
 
-    @classmethod
-    def silent(cls) -> "_QueueCheck":
-        """A queue that was reported already."""
-        return cls(None, 0, Report(), [])
-
-    @property
-    def _where(self) -> str:
-        assert self._queue is not None
-        return f"consumequeue/{self._queue.topic}/{self._queue.queue_id}"
-
     def expect(self, message: StoredMessage, tags_code: int) -> None:
-        queue = self._queue
-        if queue is None or message.queue_offset < self._next:
-            return
-        if message.queue_offset >= queue.count:
+        """Compares the entry of a record with it."""
+        number = message.queue_offset
+        if number == 0 and self._seen:
+            self.start_over()  # a broker that writes no marks deleted the topic and made it again
+        self._seen += 1
+        if self._queue is None or number >= self._queue.count:
             self._missing += 1
-            return
+        elif number < self._first:
+            self._before += 1
+        elif number >= self._next:
+            self._compare(message, tags_code)
+
+    def _compare(self, message: StoredMessage, tags_code: int) -> None:
         while self._next < message.queue_offset:
             physical_offset, size, _ = self._entry()
             if size != FILLER_SIZE and not _is_within(physical_offset, self._lost):
-                self._report.add(self._where, f"entry {self._next - 1} points to no record of the log")
+                self._problems.append(f"entry {self._next - 1} points to no record of the log")
         found = self._entry()
         expected = (message.physical_offset, message.size, tags_code)
         if message.topic == SCHEDULE_TOPIC and found[2] == message.store_timestamp + DELAY_UNKNOWN_MS:
             # RocketMQ 4.9 recovers before it knows its delay levels, and writes this.
             found = expected
+        elif message.topic == SCHEDULE_TOPIC and _is_delay(found[2] - message.store_timestamp):
+            # How long a level waits is the broker's setting, and may have changed since.
+            found = (*found[:2], tags_code)
         if found != expected:
-            self._report.add(self._where, f"entry {message.queue_offset} is {found}, the log says {expected}")
+            self._problems.append(f"entry {message.queue_offset} is {found}, the log says {expected}")
 
     def _entry(self) -> tuple[int, int, int]:
         assert self._queue is not None
@@ -259,28 +303,45 @@ class _QueueCheck:
         self._next += 1
         return next(self._read)
 
-    def finish(self, clean: bool, end_offset: int) -> int:
-        """Entries behind the last record; how many records have no entry yet."""
-        queue = self._queue
-        if queue is None:
-            return 0
+    def finish(self, report: Report) -> int:
+        """Reports what is wrong. Returns how many records at the end have no entry yet."""
+        if self._queue is None:
+            if self._missing and report.clean:
+                report.add(self._where, f"missing: the log has {self._missing} messages of it")
+            return 0 if report.clean else self._missing
+        if extra := self._extra(self._queue, report):
+            self._problems.append(f"{extra} entries point to no record of the log")
+        if self._before:
+            self._problems.append(f"{self._before} messages before its first entry {self._first} have no entry")
+        if self._missing and report.clean:
+            self._problems.append(f"{self._missing} messages of the log have no entry")
+        for problem in self._problems:
+            report.add(self._where, problem)
+        return 0 if report.clean else self._missing
+
+    def _extra(self, queue: ConsumeQueue, report: Report) -> int:
+        """Returns how many entries follow the last record."""
         extra = 0
         while self._next < queue.count:
             physical_offset, size, _ = self._entry()
-            if size == FILLER_SIZE or _is_within(physical_offset, self._lost):
-                continue
-            if clean or physical_offset < end_offset:
-                extra += 1
-        if extra:
-            self._report.add(self._where, f"{extra} entries point to no record of the log")
-        if self._missing and clean:
-            self._report.add(self._where, f"{self._missing} messages of the log have no entry")
-            return 0
-        return self._missing
+            if size != FILLER_SIZE and not _is_within(physical_offset, self._lost):
+                extra += report.clean or physical_offset < report.end_offset
+        return extra
+
+
+def _is_delay(delay_ms: int) -> bool:
+    """Whether messageDelayLevel can say so: in whole seconds."""
+    return delay_ms > 0 and delay_ms % 1000 == 0
 
 
 def _is_within(offset: int, ranges: list[tuple[int, int]]) -> bool:
     return any(start <= offset < stop for start, stop in ranges)
+
+
+def _tag_keys(properties: bytes) -> Iterator[bytes]:
+    """Yields the keys under which RocketMQ 5.5 also indexes a message, by its tags."""
+    if tags := property_value(properties, TAGS_NAME):
+        yield b"T#" + tags
 
 
 class _IndexCheck:
@@ -308,20 +369,32 @@ class _IndexCheck:
                 if physical_offset >= self._log_start:
                     yield key_hash, physical_offset
 
-    def expect(self, message: StoredMessage) -> None:
+    def expect(self, message: StoredMessage, properties: bytes) -> None:
         hasher = self._hashers.get(message.topic)
         if hasher is None:
             hasher = self._hashers[message.topic] = TopicHasher(message.topic)
-        for key in index_keys(message.properties):
-            while self._ahead is not None and self._ahead[1] < message.physical_offset:
-                self._stray(self._ahead[1])
-                self._ahead = next(self._flow, None)
-            if self._ahead == (hasher.key_hash(key), message.physical_offset):
-                self._ahead = next(self._flow, None)
+        wanted = [hasher.key_hash(key) for key in index_keys(properties)]
+        allowed = {*wanted, *map(hasher.key_hash, _tag_keys(properties))}
+        found = self._entries_of(message.physical_offset, allowed)
+        for key_hash in wanted:
+            if found[key_hash]:
+                found[key_hash] -= 1
                 self._hole += self._missing
                 self._missing = 0
             else:
                 self._missing += 1
+
+    def _entries_of(self, physical_offset: int, allowed: Container[int]) -> Counter[int]:
+        """Counts the entries that point to a record; reports those before it, and those with a key it does not have."""
+        found: Counter[int] = Counter()
+        while self._ahead is not None and self._ahead[1] <= physical_offset:
+            key_hash, offset = self._ahead
+            if offset == physical_offset and key_hash in allowed:
+                found[key_hash] += 1  # more than once where a file ended between two keys of a message
+            else:
+                self._stray(offset)
+            self._ahead = next(self._flow, None)
+        return found
 
     def finish(self, clean: bool, end_offset: int) -> int:
         """How many keys at the end of the log are not indexed yet."""

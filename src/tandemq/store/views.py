@@ -7,20 +7,24 @@ again.
 """
 
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 
 from tandemq.clock import Clock
-from tandemq.codec.envelope import parse_delay_levels
 from tandemq.errors import DiskFull, StoreError
-from tandemq.store import checkpoint, layout, online_rebuild
-from tandemq.store.checkpoint import Checkpoint, CheckpointFile, ViewsPoint
+from tandemq.formats import checkpoint, layout
+from tandemq.formats.checkpoint import Checkpoint, CheckpointFile, ViewsPoint
+from tandemq.formats.envelope import parse_delay_levels
+from tandemq.formats.queue_starts import QueueStarts, decode_starts, encode_starts
+from tandemq.store import online_rebuild
 from tandemq.store.commit_log import CommitLog
 from tandemq.store.config import StoreConfig
 from tandemq.store.disk import Disk
-from tandemq.store.dispatch import Dispatcher
+from tandemq.store.dispatch import LogDispatcher
 from tandemq.store.flush import Flusher, ViewsWork
 from tandemq.store.key_index import KeyIndex
 from tandemq.store.online_rebuild import OnlineRebuild, SyncedPoint
+from tandemq.store.ordered_file import OrderedFile
 from tandemq.store.queues import QueueTable
 
 
@@ -51,12 +55,15 @@ class Views:
         self.index = self._new_index(root) if config.index_enable else None
         self.delays_ms = parse_delay_levels(config.message_delay_level)
         index = self.index if not read_only else None  # queues grow in memory, index files stay as they are
-        self.dispatcher = Dispatcher(log, self.queue_table, index, self.delays_ms, 0)
+        self.dispatcher = LogDispatcher(log, self.queue_table, index, self.delays_ms, 0)
         self.dirty: set[tuple[str, int]] = set()
         """Queues with entries that no checkpoint vouches for."""
         self.checkpoint = CheckpointFile(b"")
         self.confirmed: int | None = None
         """Replication's word on what can't vanish any more; goes into the checkpoint."""
+        self._starts_file = OrderedFile(disk, root / layout.QUEUE_STARTS)
+        self.starts: QueueStarts | None = None
+        """The queues at the first offset of the log, as they were saved last."""
         self.is_open = True
         self._last_handed = clock.monotonic()
         self._durable_offset = -1
@@ -78,6 +85,12 @@ class Views:
         found = self._disk.file_size(path) is not None
         self.checkpoint = CheckpointFile(self._disk.read_at(path, 0, checkpoint.SIZE) if found else b"")
         return self.checkpoint.read()
+
+    def distrust(self) -> None:
+        """Removes the checkpoint, durably, before the views it vouches for are taken away."""
+        self.checkpoint.forget()
+        self._disk.remove(self._root / layout.CHECKPOINT)
+        self._disk.sync_directory(self._root)
 
     def close(self) -> None:
         if self.index is not None:
@@ -130,7 +143,7 @@ class Views:
 
     def sync_paused(self, clean: bool = False) -> None:
         """Likewise, for those who hold the flusher's lock."""
-        self._flusher._sync_views(self.work(clean))
+        self._flusher.sync_views_now(self.work(clean))
 
     def work(self, clean: bool) -> ViewsWork:
         self.write_tails()
@@ -161,6 +174,10 @@ class Views:
         )
         data = self._checkpoint_data(point, self.dispatcher.last_timestamp)
         path = self._root / layout.CHECKPOINT
+        replacements: list[Callable[[], None]] = []
+        if self.queue_table.starts_changed:
+            self.queue_table.starts_changed = False
+            replacements.append(self._starts_file.replacement(encode_starts(self._current_starts())))
         if self._disk.file_size(path) is None:
             self._disk.create_file(path, checkpoint.SIZE)
             directories.append(self._root)
@@ -168,7 +185,8 @@ class Views:
         def done() -> None:
             self._durable_offset = position
 
-        return ViewsWork(position, files, directories, data, path, done)
+        obsolete = self.queue_table.deleted_below(position)
+        return ViewsWork(position, files, directories, data, path, replacements, obsolete, done)
 
     def _checkpoint_data(self, point: ViewsPoint, timestamp: int) -> bytes:
         return self.checkpoint.written(
@@ -184,35 +202,56 @@ class Views:
 
     # -- following the log when its history changes
 
-    def delete_topic(self, topic: str) -> int:
-        """Forgets a topic's queues; how many there were."""
-        count = self.queue_table.delete_topic(topic)
-        if count:
-            self.dirty = {key for key in self.dirty if key[0] != topic}
-            self.sync()
-        return count
-
     def cut(self, offset: int) -> None:
         """The log was cut: so are the views, and the queue offsets handed out beyond them are taken back."""
         dispatcher, queues = self.dispatcher, self.queue_table.table
-        if dispatcher.position > offset:
-            for key, queue in queues.items():
-                if queue.cut(offset):
-                    self.dirty.add(key)
-            if self.index is not None:
-                self.index.cut(offset)
-            dispatcher.position = dispatcher.index_from = offset
+        # Also above the dispatched position: a dispatch that met a full disk has put entries of records it will repeat.
+        for key, queue in queues.items():
+            if queue.cut(offset):
+                self.dirty.add(key)
+        if max(dispatcher.position, dispatcher.index_from) > offset and self.index is not None:
+            self.index.cut(offset)
+        dispatcher.position = min(dispatcher.position, offset)
+        dispatcher.index_from = min(dispatcher.index_from, offset)
         dispatcher.problem = None
-        for queue in queues.values():
-            queue.next_offset = queue.count
 
     def reset(self, first_offset: int) -> None:
         """Nothing is left; the log begins anew at an offset."""
         self.queue_table.destroy()
         if self.index is not None:
             self.index.destroy()
+        self._starts_file.remove()
+        self.starts = None
+        self.queue_table.starts_changed = True
         self.dirty.clear()
         self.dispatcher.position = self.dispatcher.index_from = first_offset
+        self.dispatcher.problem = None
+
+    def save_starts(self, first_offset: int) -> None:
+        """Keeps what only files tell that are about to be deleted, for a log that will begin at an offset."""
+        self.starts = self.queue_table.starts(first_offset)
+        self._starts_file.replacement(encode_starts(self.starts))()
+
+    def _current_starts(self) -> QueueStarts:
+        """Returns what is to be saved with a checkpoint: numbers at the first offset do not change while it stays."""
+        now = self.queue_table.starts(self._log.first_offset)
+        known = self.starts
+        self.starts = replace(now, idle=known.idle) if known is not None and known.offset == now.offset else now
+        return self.starts
+
+    def read_starts(self) -> QueueStarts | None:
+        """Returns what is known of the queues at the log's first offset, None if nothing is."""
+        path = self._root / layout.QUEUE_STARTS
+        self.starts = decode_starts(self._disk.read_file(path)) if self._disk.file_size(path) is not None else None
+        return self.starts
+
+    def start_over(self, first_offset: int) -> None:
+        """Drops all queues, to be dispatched again from the first offset; the index stays as it is."""
+        self.queue_table.destroy()
+        if self.starts is not None:
+            self.queue_table.start_idle(self.starts.idle)
+        self.dirty.clear()
+        self.dispatcher.position = first_offset
         self.dispatcher.problem = None
 
     def drop_before(self, first_offset: int) -> None:
@@ -247,7 +286,11 @@ class Views:
                 raise self._flusher.poison
             rebuild.catch_up()
             durable_ends, corrected = rebuild.match(self.queue_table.table)
+            starts = rebuild.queues.starts(self._log.first_offset)
+            self.starts = replace(starts, idle=self.starts.idle) if self.starts is not None else starts
+            self._starts_file.replacement(encode_starts(self.starts))()
             point = rebuild.synced
+            self.checkpoint.forget()
             online_rebuild.announce(self._disk, self._root, self._rebuilt_checkpoint(point, durable_ends))
             rebuild.is_decided = True
             if self.index is not None and rebuild.index is not None:

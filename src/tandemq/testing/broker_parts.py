@@ -4,27 +4,29 @@ import asyncio
 from pathlib import Path
 from typing import Any
 
-from tandemq.broker import records
 from tandemq.broker.config import BrokerConfig
-from tandemq.broker.groups import GroupTable
 from tandemq.broker.live_config import LiveConfig
-from tandemq.broker.members import Members
-from tandemq.broker.offsets import OffsetTable
-from tandemq.broker.progress import Progress
-from tandemq.broker.stats import BrokerStats
-from tandemq.broker.topics import TopicTable, system_topics
+from tandemq.broker.new_message import NewMessage
+from tandemq.broker.record_slices import messages_of
+from tandemq.broker.tables.groups import GroupTable
+from tandemq.broker.tables.members import Members
+from tandemq.broker.tables.offsets import OffsetTable
+from tandemq.broker.tables.topics import TopicTable, system_topics
+from tandemq.broker.telemetry.progress import Progress
+from tandemq.broker.telemetry.traffic import BrokerStats
 from tandemq.broker.writer import MessageWriter, Queues
 from tandemq.codec.command import Command, decode_command
 from tandemq.codec.frame import FrameReader
-from tandemq.model.message import StoredMessage, encode_properties
+from tandemq.model.ack_level import AckLevel
+from tandemq.model.message import StoredMessage
 from tandemq.model.topic import TopicConfig
 from tandemq.remoting.config import RemotingConfig
-from tandemq.replication.acks import AckLevel, AckQueue
+from tandemq.replication.acks import AckQueue
 from tandemq.replication.config import ReplicationConfig
+from tandemq.sim.clock import ManualClock
+from tandemq.sim.disk import MemoryDisk
 from tandemq.store.config import StoreConfig
 from tandemq.store.message_store import Appended, MessageStore
-from tandemq.testing.clock import ManualClock
-from tandemq.testing.disk import MemoryDisk
 
 HOST = bytes((10, 0, 0, 1)) + (10911).to_bytes(4, "big")
 ADDRESS = "10.0.0.1:10911"
@@ -37,7 +39,8 @@ class FakeConnection:
     def __init__(self, peer: str = "10.0.0.9:40000") -> None:
         self.peer = peer
         self.peer_host_bytes = bytes((10, 0, 0, 9)) + (40000).to_bytes(4, "big")
-        self.is_writable = True
+        self.is_writable = self.is_open = True
+        self.account = ""
         self.sent: list[Command] = []
         self.invoked: list[Command] = []
         self.answers: list[Command | Exception] = []
@@ -120,16 +123,23 @@ class BrokerParts:
 
     def send(self, topic: str, body: bytes = b"x", queue_id: int = 0, **properties: str) -> Appended:
         return self.writer.append(
-            topic, queue_id, 0, 0, self.clock.wall_ms(), HOST, 0, 0, body, encode_properties(properties)
+            NewMessage(
+                topic=topic,
+                queue_id=queue_id,
+                body=body,
+                properties=properties,
+                born_timestamp=self.clock.wall_ms(),
+                born_host=HOST,
+            )
         )
 
     def read(self, topic: str, queue_id: int = 0) -> list[StoredMessage]:
         """Everything a queue holds."""
-        first, last = self.store.queue_range(topic, queue_id)
+        first, last = self.store.reader.queue_range(topic, queue_id)
         found: list[StoredMessage] = []
         while first < last:
-            got = self.store.get(topic, queue_id, first, 100, 1 << 20)
-            found += records.messages(got.slices)
+            got = self.store.reader.get(topic, queue_id, first, 100, 1 << 20)
+            found += messages_of(got.slices)
             first = got.next_offset
         return found
 

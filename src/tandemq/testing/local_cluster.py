@@ -32,8 +32,17 @@ REGISTER_SECONDS_MAX = 10.0
 class LocalCluster:
     """`async with`; everything it started stops with it."""
 
-    def __init__(self, directory: Path, *, name_servers: int = 1, clock: Clock | None = None) -> None:
+    def __init__(
+        self,
+        directory: Path,
+        *,
+        name_servers: int = 1,
+        clock: Clock | None = None,
+        properties: dict[str, str] | None = None,
+    ) -> None:
+        """`properties` are given to every name server and broker: access control, TLS, limits."""
         self.directory = directory
+        self._properties = properties or {}
         self._name_server_count = name_servers
         self._clock = clock
         self.name_servers: list[NameServer] = []
@@ -57,7 +66,8 @@ class LocalCluster:
         return ";".join(f"{HOST}:{port}" for port in self._name_server_ports)
 
     async def add_name_server(self) -> NameServer:
-        server = NameServer(NamesrvConfig(), RemotingConfig(listen_port=0, bind_address=HOST), clock=self._clock)
+        remoting = RemotingConfig(listen_port=0, bind_address=HOST)
+        server = NameServer(NamesrvConfig(), _with(remoting, self._properties), clock=self._clock)
         self._name_server_ports.append(await server.start())
         self.name_servers.append(server)
         return server
@@ -72,7 +82,7 @@ class LocalCluster:
         replication: ReplicationFactory | None = None,
     ) -> Broker:
         """Starts one and waits until the name servers know it. `properties` are RocketMQ's names, as in broker.conf."""
-        broker = self._build(name, broker_id, role, properties or {}, replication)
+        broker = self._build(name, broker_id, role, self._properties | (properties or {}), replication)
         self.brokers.append(broker)
         await self._start(broker)
         return broker

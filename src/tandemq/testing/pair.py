@@ -8,6 +8,7 @@ async with RealPair(tmp_path) as pair:
 """
 
 import asyncio
+import os
 import signal
 import subprocess
 import sys
@@ -21,15 +22,16 @@ import msgspec
 
 from tandemq.broker.addresses import free_port
 from tandemq.codec.command import Command
-from tandemq.codec.record import parse_record, walk
 from tandemq.codec.send_header import SendHeader, send_ext
 from tandemq.errors import RemotingError
+from tandemq.formats.record import parse_record, walk
 from tandemq.model.message import ACK_COPIES, encode_properties
 from tandemq.namesrv.config import NamesrvConfig
 from tandemq.namesrv.server import NameServer
 from tandemq.remoting.client import RemotingClient
 from tandemq.remoting.config import RemotingConfig
 from tandemq.replication.metadata import PairCode
+from tandemq.testing.waiting import until
 
 HOST = "127.0.0.1"
 SEND_V2 = 310
@@ -62,6 +64,8 @@ class BrokerProcess:
             "haMaxTimeSlaveNotCatchup": "1000",
             **properties,
         }
+        self.environment: dict[str, str] = {}
+        """Beside this process's own."""
         self.conf = directory / "broker.conf"
         self.process: subprocess.Popen[bytes] | None = None
 
@@ -75,7 +79,10 @@ class BrokerProcess:
         self.conf.write_text("".join(f"{key}={value}\n" for key, value in self.properties.items()))
         with self.log.open("ab") as log:
             self.process = subprocess.Popen(
-                [sys.executable, "-m", "tandemq", "broker", "-c", str(self.conf)], stdout=log, stderr=log
+                [sys.executable, "-m", "tandemq", "broker", "-c", str(self.conf)],
+                stdout=log,
+                stderr=log,
+                env={**os.environ, **self.environment},
             )
 
     def kill(self) -> None:
@@ -178,12 +185,9 @@ class Load:
 
     async def reached(self, count: int, seconds: float = 90.0) -> None:
         """Until so many sends were acknowledged in all."""
-        deadline = asyncio.get_running_loop().time() + seconds
-        while len(self.result.acknowledged) < count:
-            now = asyncio.get_running_loop().time()
-            result = self.result
-            assert now < deadline, f"{len(result.acknowledged)} of {count}: {result.statuses}, {result.lost} lost"
-            await asyncio.sleep(0.01)
+        result = self.result
+        told = lambda: f"{count}, had {len(result.acknowledged)}: {result.statuses}, {result.lost} lost"  # noqa: E731
+        await until(lambda: len(result.acknowledged) >= count, told, seconds=seconds)
 
     async def stop(self) -> LoadResult:
         self._stopped = True
@@ -203,6 +207,7 @@ class RealPair:
     async def __aenter__(self) -> "RealPair":
         self._namesrv = NameServer(NamesrvConfig(), RemotingConfig(listen_port=0, bind_address=HOST))
         port = await self._namesrv.start()
+        self.namesrv = f"{HOST}:{port}"
         self.client = RemotingClient(RemotingConfig())
         for number in range(1 + self._slave_count):
             role = "SLAVE" if number else "SYNC_MASTER"
@@ -213,7 +218,7 @@ class RealPair:
                         "brokerName": "broker-a",
                         "brokerId": str(number),
                         "brokerRole": role,
-                        "namesrvAddr": f"{HOST}:{port}",
+                        "namesrvAddr": self.namesrv,
                         **self._properties,
                     },
                 )
@@ -258,18 +263,18 @@ class RealPair:
         """Until every running slave of `master` is in sync; `quiet`, without load, until it has everything too."""
         master = master or self.master
         wanted = sum(broker.is_running for broker in self.brokers) - 1
-        deadline = asyncio.get_running_loop().time() + seconds
         status: dict[str, Any] = {}
-        while asyncio.get_running_loop().time() < deadline:
+
+        async def there() -> bool:
+            nonlocal status
             status = await self.status(master)
-            there = [r for r in status.get("replicas", ()) if r["in_sync"]]
-            same = all(r["received"] == status["end"] == status["confirmed"] for r in there)
-            if status.get("phase") == "open" and len(there) == wanted and (same or not quiet):
-                return
+            in_sync = [r for r in status.get("replicas", ()) if r["in_sync"]]
+            same = all(r["received"] == status["end"] == status["confirmed"] for r in in_sync)
             for broker in self.brokers:
                 assert broker.process is None or broker.is_running, f"a broker died: {broker.log.read_text()[-3000:]}"
-            await asyncio.sleep(0.05)
-        raise AssertionError(f"not in sync within {seconds} s: {status}\n{self._logs()}")
+            return status.get("phase") == "open" and len(in_sync) == wanted and (same or not quiet)
+
+        await until(there, lambda: f"in sync: {status}\n{self._logs()}", seconds=seconds)
 
     def master_in_route(self) -> str:
         """Whom the name server shows as master of the group; empty for nobody."""

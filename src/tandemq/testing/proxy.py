@@ -20,6 +20,8 @@ class FaultProxy:
         """New connections are closed at once."""
         self.delay = 0.0
         """Seconds added to every piece."""
+        self.allowance: int | None = None
+        """So many bytes more come back from the target, then that direction holds; None for no limit."""
         self.port = 0
         self.heal()
 
@@ -50,6 +52,7 @@ class FaultProxy:
         """Everything passes, what was held included."""
         self.refusing = False
         self.delay = 0.0
+        self.allowance = None
         for event in self._passes.values():
             event.set()
 
@@ -86,6 +89,21 @@ class FaultProxy:
             await passes.wait()
             if self.delay:
                 await asyncio.sleep(self.delay)
+            if self.allowance is not None and passes is self._passes["from"]:
+                data = await self._within_allowance(writer, data)
             writer.write(data)
             await writer.drain()
         raise ConnectionResetError
+
+    async def _within_allowance(self, writer: asyncio.StreamWriter, data: bytes) -> bytes:
+        """Passes on what is allowed; returns the rest once the direction is healed."""
+        assert self.allowance is not None
+        allowed, rest = data[: self.allowance], data[self.allowance :]
+        self.allowance -= len(allowed)
+        if not rest:
+            return allowed
+        self.hold(to=False)
+        writer.write(allowed)
+        await writer.drain()
+        await self._passes["from"].wait()
+        return rest

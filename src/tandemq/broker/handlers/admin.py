@@ -4,33 +4,41 @@ Answers have upstream's shapes (AdminBrokerProcessor), because its own `mqadmin`
 are in `clients_admin.py`, offset resets in `reset.py`, those of other brokers in `peers.py`.
 """
 
+import asyncio
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from tandemq.broker import records
 from tandemq.broker.config import BrokerRole
 from tandemq.broker.filters import message_filter
-from tandemq.broker.groups import FORBIDDEN_READ_BIT, GroupTable
 from tandemq.broker.live_config import LiveConfig
-from tandemq.broker.members import Members
-from tandemq.broker.offsets import OffsetTable
-from tandemq.broker.progress import Progress
+from tandemq.broker.record_slices import split_records
 from tandemq.broker.replies import bool_field, int_field, text_field
-from tandemq.broker.stats import BrokerStats, Rate
 from tandemq.broker.subscriptions import subscription_to_json
-from tandemq.broker.topics import TopicTable
+from tandemq.broker.tables.groups import FORBIDDEN_READ_BIT, GroupTable
+from tandemq.broker.tables.members import Members
+from tandemq.broker.tables.offsets import OffsetTable
+from tandemq.broker.tables.topics import TopicTable
+from tandemq.broker.telemetry.progress import Progress
+from tandemq.broker.telemetry.traffic import BrokerStats, Rate
+from tandemq.broker.writer import MessageWriter
 from tandemq.clock import Clock
 from tandemq.codec import fastjson
 from tandemq.codec.codes import RequestCode, ResponseCode
 from tandemq.codec.command import Command, encode_response
-from tandemq.codec.record import parse_record
 from tandemq.errors import ReplyError
+from tandemq.formats.log_mark import TopicDeleted
+from tandemq.formats.record import parse_record
 from tandemq.model.message import TAGS, tags_code
 from tandemq.model.topic import TopicConfig
+from tandemq.remoting.access.needs import CLUSTER, GET, UPDATE, Need, may, needs, on_cluster, on_group, on_topic
 from tandemq.remoting.connection import Connection
 from tandemq.remoting.dispatch import Handler
 from tandemq.store.message_store import MessageStore
 
+RUNTIME_INFO_FOR_ALL = ("brokerVersion", "brokerVersionDesc", "tandemqIdempotentSends")
+"""What kind of broker this is; Spark's sink asks for it with the account it writes with."""
+GROUPS_PER_TURN = 50
+"""Groups whose progress is looked up before others get their turn."""
 QUEUE_ENTRIES_MAX = 1024
 """Entries of one QUERY_CONSUME_QUEUE answer."""
 
@@ -40,6 +48,7 @@ class AdminHandlers:
         self,
         live: LiveConfig,
         store: MessageStore,
+        writer: MessageWriter,
         topics: TopicTable,
         groups: GroupTable,
         offsets: OffsetTable,
@@ -50,9 +59,11 @@ class AdminHandlers:
         *,
         address: str,
         runtime_info: Callable[[], Mapping[str, str]],
+        retain: Callable[[bool], None],
     ) -> None:
         self._live = live
         self._store = store
+        self._writer = writer
         self._topics = topics
         self._groups = groups
         self._offsets = offsets
@@ -62,6 +73,7 @@ class AdminHandlers:
         self._clock = clock
         self._address = address
         self._runtime_info = runtime_info
+        self._retain = retain
 
     def handlers(self) -> dict[int, Handler]:
         return {
@@ -83,24 +95,38 @@ class AdminHandlers:
             RequestCode.UPDATE_AND_GET_GROUP_FORBIDDEN: self.group_forbidden,
         }
 
+    @needs()
     def runtime_info(self, connection: Connection, command: Command) -> bytes:
-        return _json(command, {"table": dict(self._runtime_info())})
+        """Tells an administrator everything, and any other account what a client must know of a broker."""
+        table = dict(self._runtime_info())
+        if not may(command, Need(CLUSTER, "", GET)):
+            table = {name: table[name] for name in RUNTIME_INFO_FOR_ALL if name in table}
+        return _json(command, {"table": table})
 
+    @needs(on_topic("topic", GET))
     def topic_stats(self, connection: Connection, command: Command) -> bytes:
         topic = self._topic(command)
         return _json(command, self._progress.topic_stats(topic.name))
 
+    @needs(
+        on_group("consumerGroup", GET),
+        on_topic("topic", GET, if_given=True),
+        on_topic("topicList", GET, if_given=True, separator=";"),
+    )
     def consume_stats(self, connection: Connection, command: Command) -> bytes:
         ext = command.ext
         group = text_field(ext, "consumerGroup")
         topics = self._progress.topics_of(group, ext.get("topic", ""), ext.get("topicList", "").split(";"))
         return _json(command, self._progress.consume_stats(group, topics))
 
-    def broker_consume_stats(self, connection: Connection, command: Command) -> bytes:
-        """Every group of the broker (mqadmin brokerConsumeStats)."""
+    @needs(on_cluster(GET))
+    async def broker_consume_stats(self, connection: Connection, command: Command) -> bytes:
+        """Every group of the broker (mqadmin brokerConsumeStats), a few at a time: there may be thousands."""
         ordered_only = bool_field(command.ext, "isOrder")
         listed, total = [], 0
-        for group in sorted(self._groups.all()):
+        for number, group in enumerate(sorted(self._groups.all())):
+            if number % GROUPS_PER_TURN == GROUPS_PER_TURN - 1:
+                await asyncio.sleep(0)
             stats = []
             for topic in self._progress.topics_of(group, ""):
                 config = self._topics.get(topic)
@@ -109,42 +135,50 @@ class AdminHandlers:
                 found = self._progress.consume_stats(group, [topic])
                 total += sum(q["brokerOffset"] - q["consumerOffset"] for q in found["offsetTable"].values())
                 stats.append(found)
-            listed.append({group: stats})
-        body = {"brokerAddr": self._address, "consumeStatsList": listed, "totalDiff": total, "totalInflightDiff": 0}
-        return _json(command, body)
+            listed.append(fastjson.dumps_unquoted({group: stats}))
+        body = {"brokerAddr": self._address, "consumeStatsList": [], "totalDiff": total, "totalInflightDiff": 0}
+        text = fastjson.dumps_unquoted(body).replace(b"[]", b"[%b]" % b",".join(listed), 1)
+        return encode_response(command.opaque, ResponseCode.SUCCESS, None, None, text)
 
+    @needs(on_topic("topic", GET))
     def consumed_by_whom(self, connection: Connection, command: Command) -> bytes:
         topic = text_field(command.ext, "topic")
         groups = {*self._members.groups_subscribed_to(topic), *self._offsets.groups_of(topic)}
         return _json(command, {"groupList": sorted(groups)})
 
+    @needs(on_topic("topic", GET), on_group("group", GET))
     def time_span(self, connection: Connection, command: Command) -> bytes:
         topic = self._topic(command)
         group = text_field(command.ext, "group")
         spans = [self._progress.time_span(group, topic.name, queue_id) for queue_id in range(topic.write_queues)]
         return _json(command, {"consumeTimeSpanSet": spans})
 
+    @needs(on_cluster(GET))
     def system_topics(self, connection: Connection, command: Command) -> bytes:
         return _json(command, {"topicList": sorted(self._topics.system)})
 
+    @needs(on_cluster(UPDATE))
     def clean(self, connection: Connection, command: Command) -> bytes:
         """Queue files whose messages are gone go with the log's own retention, so that is what runs."""
-        self._store.retain(self._clock.wall_ms())
+        self._retain(False)
         return _ok(command)
 
+    @needs(on_cluster(UPDATE))
     def delete_expired(self, connection: Connection, command: Command) -> bytes:
-        self._store.retain(self._clock.wall_ms(), manual=True)
+        self._retain(True)
         return _ok(command)
 
+    @needs(on_cluster(UPDATE))
     def clean_unused_topics(self, connection: Connection, command: Command) -> bytes:
         """Queues of topics that have no configuration any more. A slave's table may just not be copied yet."""
         if self._live.broker.role is BrokerRole.SLAVE:
             raise ReplyError(ResponseCode.SYSTEM_ERROR, "a slave's topics follow its master's: ask the master")
-        for topic in {topic for topic, _ in self._store.queues()}:
+        for topic in {topic for topic, _ in self._store.reader.queues()}:
             if topic not in self._topics:
-                self._store.delete_topic(topic)
+                self._writer.append_mark(TopicDeleted(topic))
         return _ok(command)
 
+    @needs(on_cluster(GET))
     def stats_data(self, connection: Connection, command: Command) -> bytes:
         name, key = text_field(command.ext, "statsName"), text_field(command.ext, "statsKey")
         found = self._stats.item(name, key, self._clock.monotonic())
@@ -153,23 +187,26 @@ class AdminHandlers:
         minute, hour, day = map(_rate_json, found)
         return _json(command, {"statsDay": day, "statsHour": hour, "statsMinute": minute})
 
+    @needs(on_topic("topic", GET), on_group("consumerGroup", GET, if_given=True))
     def consume_queue(self, connection: Connection, command: Command) -> bytes:
         ext = command.ext
         topic, queue_id = text_field(ext, "topic"), int_field(ext, "queueId")
-        if (topic, queue_id) not in set(self._store.queues()):
+        if (topic, queue_id) not in set(self._store.reader.queues()):
             raise ReplyError(ResponseCode.SYSTEM_ERROR, f"{queue_id}@{topic} is not exist!")
         index = int_field(ext, "index")
         count = min(max(int_field(ext, "count"), 0), QUEUE_ENTRIES_MAX)
-        first, last = self._store.queue_range(topic, queue_id)
+        first, last = self._store.reader.queue_range(topic, queue_id)
         body: dict[str, Any] = {"maxQueueIndex": last, "minQueueIndex": first}
         evaluate = self._describe_filter(ext.get("consumerGroup"), topic, body)
         body["queueData"] = [_entry_json(record, evaluate) for record in self._records(topic, queue_id, index, count)]
         return _json(command, body)
 
+    @needs(on_group("group", GET))
     def topics_by_consumer(self, connection: Connection, command: Command) -> bytes:
         topics = self._offsets.topics_of(text_field(command.ext, "group"))
         return _json(command, {"brokerAddr": self._address, "topicList": topics})
 
+    @needs(on_group("group", GET), on_topic("topic", GET))
     def subscription_by_consumer(self, connection: Connection, command: Command) -> bytes:
         group, topic = text_field(command.ext, "group"), text_field(command.ext, "topic")
         live = self._members.consumer_group(group)
@@ -177,6 +214,11 @@ class AdminHandlers:
         body = {"group": group, "subscriptionData": subscription_to_json(found) if found else None, "topic": topic}
         return _json(command, body)
 
+    @needs(
+        on_topic("topic", GET),
+        on_group("filterGroups", GET, if_given=True, separator=","),
+        on_group("compareGroup", GET, if_given=True),
+    )
     def correction_offset(self, connection: Connection, command: Command) -> bytes:
         """The lowest offset of all groups on each queue, save some (QUERY_CORRECTION_OFFSET)."""
         ext = command.ext
@@ -193,6 +235,7 @@ class AdminHandlers:
                 lowest[queue_id] = 2**63 - 1
         return _json(command, {"correctionOffsets": lowest})
 
+    @needs(on_group("group", UPDATE), on_topic("topic", UPDATE))
     def group_forbidden(self, connection: Connection, command: Command) -> bytes:
         ext = command.ext
         group, topic = text_field(ext, "group"), text_field(ext, "topic")
@@ -213,10 +256,10 @@ class AdminHandlers:
     def _records(self, topic: str, queue_id: int, index: int, count: int) -> list[memoryview]:
         found: list[memoryview] = []
         while len(found) < count:
-            got = self._store.get(topic, queue_id, index, count - len(found), 1 << 20, None)
+            got = self._store.reader.get(topic, queue_id, index, count - len(found), 1 << 20, None)
             if not got.slices:
                 break
-            found += records.split(got.slices)
+            found += split_records(got.slices)
             index = got.next_offset
         return found
 

@@ -1,33 +1,38 @@
 """Clients come and go: HEART_BEAT, UNREGISTER_CLIENT, GET_CONSUMER_LIST_BY_GROUP, CHECK_CLIENT_CONFIG.
 
-A consumer group whose members or subscriptions change is told at once (NOTIFY_CONSUMER_IDS_CHANGED), also when a
-connection closes: the Go client never unregisters.
+A consumer group whose members or subscriptions change is told (`group_notices`), also when a connection closes: the Go
+client never unregisters.
 """
 
+import asyncio
 import logging
-from collections.abc import Iterable
+from collections.abc import Awaitable, Iterable
 
 from tandemq.broker.filters import message_filter
-from tandemq.broker.groups import GroupTable
+from tandemq.broker.group_notices import GroupNotices
 from tandemq.broker.live_config import LiveConfig
-from tandemq.broker.members import Members
 from tandemq.broker.replies import text_field
 from tandemq.broker.subscriptions import BadExpression, Subscription, parse_subscription
-from tandemq.broker.topics import UNIT_SUB_TOPIC, TopicTable, TopicTableFull
+from tandemq.broker.tables.groups import GroupTable
+from tandemq.broker.tables.members import Members
+from tandemq.broker.tables.topics import UNIT_SUB_TOPIC, TopicTable, TopicTableFull
 from tandemq.clock import Clock
 from tandemq.codec import fastjson
-from tandemq.codec.bodies import load_object
+from tandemq.codec.bodies import load_request
 from tandemq.codec.codes import RequestCode, ResponseCode
 from tandemq.codec.command import Command, encode_response
-from tandemq.codec.heartbeat import ConsumerGroupInfo, decode_heartbeat, subscription_of
+from tandemq.codec.heartbeat import ConsumerGroupInfo, Heartbeat, decode_heartbeat, subscription_of
 from tandemq.errors import ConnectionLost, ReplyError
 from tandemq.model.topic import RETRY_PREFIX, topic_name_problem
+from tandemq.remoting.access.needs import GET, SUB, group_need, needs, on_group, require, topic_need
 from tandemq.remoting.connection import Connection
 from tandemq.remoting.dispatch import Handler
 
 log = logging.getLogger(__name__)
 
 CLIENT_ID_LENGTH_MAX = 512
+LARGE_BODY_MIN = 64 * 1024
+"""Heartbeats of more bytes are read beside the loop."""
 _FINGERPRINTS = "heartbeat fingerprints"
 """In a connection's state: group -> fingerprint of the subscriptions it last sent in full (heartbeat V2)."""
 
@@ -43,6 +48,7 @@ class ClientHandlers:
         self._members = members
         self._live = live
         self._clock = clock
+        self._notices = GroupNotices(self._to_tell)
 
     def handlers(self) -> dict[int, Handler]:
         return {
@@ -52,12 +58,32 @@ class ClientHandlers:
             RequestCode.CHECK_CLIENT_CONFIG: self.check_config,
         }
 
-    def heartbeat(self, connection: Connection, command: Command) -> bytes:
-        told = decode_heartbeat(command.body)
+    @needs()
+    def heartbeat(self, connection: Connection, command: Command) -> bytes | Awaitable[bytes]:
+        if len(command.body) <= LARGE_BODY_MIN:
+            return self._take(connection, command, decode_heartbeat(command.body))
+        body = bytes(command.body)
+
+        async def later() -> bytes:
+            told = await asyncio.to_thread(decode_heartbeat, body)
+            if not connection.is_open:
+                raise ConnectionLost("the client went while its heartbeat was read")
+            return self._take(connection, command, told)
+
+        return later()
+
+    def _take(self, connection: Connection, command: Command, told: Heartbeat) -> bytes:
         if not told.client_id or len(told.client_id) > CLIENT_ID_LENGTH_MAX:
             raise ReplyError(
                 ResponseCode.SYSTEM_ERROR,
                 f"clientID has {len(told.client_id)} characters: from 1 to {CLIENT_ID_LENGTH_MAX} expected",
+            )
+        for consumer in told.consumers:
+            topics = (topic_need(subscription.topic, SUB) for subscription in consumer.subscriptions)
+            require(command, group_need(consumer.group, SUB), *topics)
+        if not self._members.claim(told.client_id, connection, connection.account):
+            raise ReplyError(
+                ResponseCode.NO_PERMISSION, f"clientID {told.client_id!r} belongs to a client of another account"
             )
         now = self._clock.monotonic()
         for group in told.producer_groups:
@@ -110,6 +136,7 @@ class ClientHandlers:
         except TopicTableFull as error:
             log.warning("no retry topic for group %s: %s", consumer.group, error)
 
+    @needs(on_group("consumerGroup", SUB, if_given=True))
     def unregister(self, connection: Connection, command: Command) -> bytes:
         if producer_group := command.ext.get("producerGroup"):
             self._members.unregister_producer(producer_group, connection)
@@ -119,6 +146,7 @@ class ClientHandlers:
             self.notify((consumer_group,))
         return encode_response(command.opaque, ResponseCode.SUCCESS)
 
+    @needs(on_group("consumerGroup", SUB | GET))
     def consumer_list(self, connection: Connection, command: Command) -> bytes:
         group = text_field(command.ext, "consumerGroup")
         found = self._members.consumer_group(group)
@@ -127,9 +155,10 @@ class ClientHandlers:
         body = fastjson.dumps({"consumerIdList": found.client_ids()})
         return encode_response(command.opaque, ResponseCode.SUCCESS, None, None, body)
 
+    @needs()
     def check_config(self, connection: Connection, command: Command) -> bytes:
         """Whether a non-tag filter would be accepted; asked by Java before it starts consuming with one."""
-        wanted = subscription_of(load_object(command.body, "checkClientRequestBody").get("subscriptionData"))
+        wanted = subscription_of(load_request(command.body, "checkClientRequestBody").get("subscriptionData"))
         try:
             parsed = parse_subscription(wanted.topic, wanted.expression, wanted.expression_type, wanted.version)
         except BadExpression as error:
@@ -154,21 +183,15 @@ class ClientHandlers:
 
     def notify(self, groups: Iterable[str]) -> None:
         """Tells every member of these groups to rebalance."""
-        if not self._live.broker.notify_consumer_ids_changed_enable:
-            return
-        for name in groups:
-            config, live = self._groups.get(name), self._members.consumer_group(name)
-            if live is None or (config is not None and not config.notify_consumer_ids_changed):
-                continue
-            if live.is_broadcasting:
-                continue
-            for member in live.members.values():
-                try:
-                    member.connection.send_oneway(
-                        Command(RequestCode.NOTIFY_CONSUMER_IDS_CHANGED, {"consumerGroup": name})
-                    )
-                except ConnectionLost:
-                    continue  # its own loss is on the way and will notify again
+        if self._live.broker.notify_consumer_ids_changed_enable:
+            self._notices.changed(groups)
+
+    def _to_tell(self, group: str) -> Iterable[Connection]:
+        """Returns the connections of a group that is told of changes."""
+        config, live = self._groups.get(group), self._members.consumer_group(group)
+        if live is None or live.is_broadcasting or (config is not None and not config.notify_consumer_ids_changed):
+            return ()
+        return live.members
 
 
 def _subscriptions(consumer: ConsumerGroupInfo) -> Iterable[Subscription]:

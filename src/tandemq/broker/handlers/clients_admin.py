@@ -4,17 +4,20 @@ import logging
 from collections.abc import Iterable
 from typing import Any
 
-from tandemq.broker.groups import GroupTable
-from tandemq.broker.members import ConsumerGroup, Member, Members
 from tandemq.broker.replies import text_field
 from tandemq.broker.subscriptions import subscription_to_json
-from tandemq.broker.topics import TopicTable
+from tandemq.broker.tables.groups import GroupTable
+from tandemq.broker.tables.members import ConsumerGroup, Member, Members
+from tandemq.broker.tables.topics import TopicTable
 from tandemq.clock import Clock
 from tandemq.codec import bodies, fastjson
+from tandemq.codec.acl import without_signature
 from tandemq.codec.codes import RequestCode, ResponseCode
 from tandemq.codec.command import Command, encode_response
 from tandemq.errors import CodecError, OffsetOutOfRange, RemotingError, ReplyError, RequestTimeout
+from tandemq.formats.record import parse_record
 from tandemq.model.message import parse_offset_message_id
+from tandemq.remoting.access.needs import GET, SUB, needs, on_cluster, on_group, on_topic, require, topic_need
 from tandemq.remoting.connection import Connection
 from tandemq.remoting.dispatch import Handler
 from tandemq.store.message_store import MessageStore
@@ -55,6 +58,7 @@ class ClientAdminHandlers:
             RequestCode.INVOKE_BROKER_TO_GET_CONSUMER_STATUS: self.consumer_status,
         }
 
+    @needs(on_group("consumerGroup", GET))
     def consumers(self, connection: Connection, command: Command) -> bytes:
         group = self._members.consumer_group(text_field(command.ext, "consumerGroup"))
         if group is None:
@@ -70,6 +74,7 @@ class ClientAdminHandlers:
         }
         return _json(command, body)
 
+    @needs(on_cluster(GET))
     def producers(self, connection: Connection, command: Command) -> bytes:
         name = text_field(command.ext, "producerGroup")
         members = self._members.producers(name)
@@ -77,6 +82,7 @@ class ClientAdminHandlers:
             raise ReplyError(ResponseCode.SYSTEM_ERROR, f"the producer group[{name}] not exist")
         return _json(command, {"connectionSet": _connections(members)})
 
+    @needs(on_cluster(GET))
     def all_producers(self, connection: Connection, command: Command) -> bytes:
         """Members know monotonic times, administrators read the wall: the age is what both share."""
         now, wall = self._clock.monotonic(), self._clock.wall_ms()
@@ -95,12 +101,14 @@ class ClientAdminHandlers:
         }
         return _json(command, {"data": data})
 
+    @needs(on_group("consumerGroup", GET))
     async def running_info(self, connection: Connection, command: Command) -> bytes:
-        return await self._call(command, command.ext, b"")
+        return await self._call(command, without_signature(command.ext), b"")
 
+    @needs(on_group("consumerGroup", SUB), on_topic("topic", SUB, if_given=True), audited=True)
     async def consume_directly(self, connection: Connection, command: Command) -> bytes:
         """The client is given one message of the log to consume now (mqadmin consumeMessage, queryMsgById -g)."""
-        ext = {**command.ext, "brokerName": self._broker_name}
+        ext = {**without_signature(command.ext), "brokerName": self._broker_name}
         if (topic := self._topics.get(ext.get("topic", ""))) is not None:
             ext["topicSysFlag"] = str(topic.sys_flag)
         if (group := self._groups.get(ext.get("consumerGroup", ""))) is not None:
@@ -108,11 +116,13 @@ class ClientAdminHandlers:
         message_id = text_field(ext, "msgId")
         try:
             _, offset = parse_offset_message_id(message_id)
-            record = bytes(self._store.read_raw(offset))
+            record = bytes(self._store.reader.read_raw(offset))
         except (ValueError, OffsetOutOfRange, CodecError) as error:
             raise ReplyError(ResponseCode.SYSTEM_ERROR, f"no message {message_id[:60]!r}: {error}") from None
+        require(command, topic_need(parse_record(record).topic, SUB))
         return await self._call(command, ext, record)
 
+    @needs(on_group("group", GET), on_topic("topic", GET))
     async def consumer_status(self, connection: Connection, command: Command) -> bytes:
         """The offsets each client of a group is at, by its own word (GET_CONSUMER_STATUS_FROM_CLIENT)."""
         ext = command.ext

@@ -6,6 +6,7 @@ from tandemq.codec.codes import RequestCode, ResponseCode
 from tandemq.codec.command import Command, encode_response
 from tandemq.codec.properties import properties_of, properties_text
 from tandemq.errors import MalformedBody, ReplyError
+from tandemq.remoting.access.needs import GET, UPDATE, needs, on_cluster
 from tandemq.remoting.connection import Connection
 from tandemq.remoting.dispatch import Handler
 
@@ -19,11 +20,13 @@ class ConfigHandlers:
     def handlers(self) -> dict[int, Handler]:
         return {RequestCode.GET_BROKER_CONFIG: self.show, RequestCode.UPDATE_BROKER_CONFIG: self.update}
 
+    @needs(on_cluster(GET))
     def show(self, connection: Connection, command: Command) -> bytes:
         text = properties_text(self._live.properties())
         version = fastjson.dumps(bodies.data_version_json(self._live.version)).decode()
         return encode_response(command.opaque, ResponseCode.SUCCESS, None, {"version": version}, text)
 
+    @needs(on_cluster(UPDATE), shows_body=True)
     def update(self, connection: Connection, command: Command) -> bytes:
         if len(command.body) > BODY_SIZE_MAX:
             raise ReplyError(

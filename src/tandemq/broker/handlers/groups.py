@@ -2,16 +2,17 @@
 
 import logging
 
-from tandemq.broker.groups import GroupTable
 from tandemq.broker.handlers.topics import page_of
-from tandemq.broker.offsets import OffsetTable
 from tandemq.broker.replies import bool_field, text_field
-from tandemq.broker.snapshots import SnapshotFile
+from tandemq.broker.tables.groups import GroupTable
+from tandemq.broker.tables.offsets import OffsetTable
+from tandemq.broker.tables.table_file import TableFile
 from tandemq.codec import bodies, fastjson
 from tandemq.codec.codes import RequestCode, ResponseCode
 from tandemq.codec.command import Command, encode_response
 from tandemq.errors import ReplyError
 from tandemq.model.topic import SubscriptionGroupConfig, group_name_problem
+from tandemq.remoting.access.needs import CREATE, DELETE, GET, UPDATE, group_need, needs, on_cluster, on_group, require
 from tandemq.remoting.connection import Connection
 from tandemq.remoting.dispatch import Handler
 
@@ -21,10 +22,10 @@ log = logging.getLogger(__name__)
 class GroupHandlers:
     """What administrators and slaves ask about groups."""
 
-    def __init__(self, groups: GroupTable, offsets: OffsetTable, snapshot: SnapshotFile) -> None:
+    def __init__(self, groups: GroupTable, offsets: OffsetTable, file: TableFile) -> None:
         self._groups = groups
         self._offsets = offsets
-        self._snapshot = snapshot
+        self._file = file
 
     def handlers(self) -> dict[int, Handler]:
         return {
@@ -35,25 +36,29 @@ class GroupHandlers:
             RequestCode.GET_SUBSCRIPTIONGROUP_CONFIG: self.one,
         }
 
+    @needs(audited=True, shows_body=True)
     async def update(self, connection: Connection, command: Command) -> bytes:
-        config = bodies.group_config_of(bodies.load_object(command.body, "subscriptionGroupConfig"))
+        config = bodies.group_config_of(bodies.load_request(command.body, "subscriptionGroupConfig"))
         log.info("group %s updated by %s", config.name[:130], connection.peer)
         return await self._put(command, [config])
 
+    @needs(audited=True, shows_body=True)
     async def update_list(self, connection: Connection, command: Command) -> bytes:
-        told = bodies.list_of(bodies.load_object(command.body, "groups").get("groupConfigList"), "groupConfigList")
+        told = bodies.list_of(bodies.load_request(command.body, "groups").get("groupConfigList"), "groupConfigList")
         if not told:
             raise ReplyError(ResponseCode.INVALID_PARAMETER, "groupConfigList is empty")
         return await self._put(command, [bodies.group_config_of(item) for item in told])
 
     async def _put(self, command: Command, configs: list[SubscriptionGroupConfig]) -> bytes:
+        require(command, *(group_need(config.name, CREATE | UPDATE) for config in configs))
         try:
             self._groups.put_all(configs)
         except ValueError as error:
             raise ReplyError(ResponseCode.INVALID_PARAMETER, str(error)) from None
-        await self._snapshot.saved()
+        await self._file.saved()
         return encode_response(command.opaque, ResponseCode.SUCCESS)
 
+    @needs(on_group("groupName", DELETE))
     async def delete(self, connection: Connection, command: Command) -> bytes:
         name = text_field(command.ext, "groupName")
         if (problem := group_name_problem(name)) is not None:
@@ -64,9 +69,10 @@ class GroupHandlers:
         self._groups.delete(name)
         if bool_field(command.ext, "cleanOffset"):
             self._offsets.remove_group(name)
-        await self._snapshot.saved()
+        await self._file.saved()
         return encode_response(command.opaque, ResponseCode.SUCCESS)
 
+    @needs(on_cluster(GET))
     def all(self, connection: Connection, command: Command) -> bytes:
         snapshot = self._groups.snapshot()
         table = snapshot["subscriptionGroupTable"]
@@ -75,6 +81,7 @@ class GroupHandlers:
         ext = {"totalGroupNum": str(len(table))}
         return encode_response(command.opaque, ResponseCode.SUCCESS, None, ext, fastjson.dumps(snapshot))
 
+    @needs(on_group("group", GET))
     def one(self, connection: Connection, command: Command) -> bytes:
         name = text_field(command.ext, "group")
         config = self._groups.find_or_create(name)

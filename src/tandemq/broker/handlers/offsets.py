@@ -1,16 +1,20 @@
 """Offsets: what groups have consumed (14, 15, 43) and where queues begin and end (29, 30, 31, 32)."""
 
-from tandemq.broker.groups import GroupTable
+from collections.abc import Callable
+
 from tandemq.broker.handlers.pull import PullHandlers
-from tandemq.broker.offsets import OffsetTable
 from tandemq.broker.replies import int_field, text_field
-from tandemq.broker.topics import TopicTable
+from tandemq.broker.tables.groups import GroupTable
+from tandemq.broker.tables.offsets import OffsetTable
+from tandemq.broker.tables.topics import TopicTable
 from tandemq.codec import fastjson
 from tandemq.codec.codes import RequestCode, ResponseCode
 from tandemq.codec.command import Command, encode_response
 from tandemq.errors import ReplyError
+from tandemq.remoting.access.needs import GET, SUB, UPDATE, needs, on_cluster, on_group, on_topic
 from tandemq.remoting.connection import Connection
 from tandemq.remoting.dispatch import Handler
+from tandemq.replication.metadata import LOG_END
 from tandemq.store.message_store import GetStatus, MessageStore
 
 
@@ -24,7 +28,11 @@ class OffsetHandlers:
         groups: GroupTable,
         offsets: OffsetTable,
         pulls: PullHandlers,
+        *,
+        true_at: Callable[[], int],
     ) -> None:
+        self._true_at = true_at
+        """Position of the log at which the table is true."""
         self._store = store
         self._topics = topics
         self._groups = groups
@@ -42,6 +50,7 @@ class OffsetHandlers:
             RequestCode.GET_ALL_CONSUMER_OFFSET: self.all,
         }
 
+    @needs(on_group("consumerGroup", SUB | GET), on_topic("topic", SUB | GET))
     def query(self, connection: Connection, command: Command) -> bytes:
         ext = command.ext
         group, topic, queue_id = text_field(ext, "consumerGroup"), text_field(ext, "topic"), int_field(ext, "queueId")
@@ -61,16 +70,17 @@ class OffsetHandlers:
 
         Without it a group that starts together with a topic would skip what was sent before its first pull.
         """
-        low, high = self._store.queue_range(topic, queue_id)
+        low, high = self._store.reader.queue_range(topic, queue_id)
         if low > 0:
             return False
         if high == 0:
             return True
-        first = self._store.get(topic, queue_id, 0, 1, 1, None)
+        first = self._store.reader.get(topic, queue_id, 0, 1, 1, None)
         if first.status is not GetStatus.FOUND:
             return False
         return self._store.appended - first.last_physical_offset <= self._pulls.memory_window
 
+    @needs(on_group("consumerGroup", SUB | UPDATE), on_topic("topic", SUB | UPDATE))
     def update(self, connection: Connection, command: Command) -> bytes:
         ext = command.ext
         group, topic = text_field(ext, "consumerGroup"), text_field(ext, "topic")
@@ -88,29 +98,35 @@ class OffsetHandlers:
             self._offsets.commit(group, topic, queue_id, offset)
         return encode_response(command.opaque, ResponseCode.SUCCESS)
 
+    @needs(on_topic("topic", SUB | GET))
     def search(self, connection: Connection, command: Command) -> bytes:
         ext = command.ext
         upper = ext.get("boundaryType", "").upper() == "UPPER"
         topic, queue_id = text_field(ext, "topic"), int_field(ext, "queueId")
-        return _offset(command, self._store.search_by_time(topic, queue_id, int_field(ext, "timestamp"), upper))
+        return _offset(command, self._store.reader.search_by_time(topic, queue_id, int_field(ext, "timestamp"), upper))
 
+    @needs(on_topic("topic", SUB | GET))
     def newest(self, connection: Connection, command: Command) -> bytes:
         return _offset(command, self._range(command)[1])
 
+    @needs(on_topic("topic", SUB | GET))
     def oldest(self, connection: Connection, command: Command) -> bytes:
         return _offset(command, self._range(command)[0])
 
     def _range(self, command: Command) -> tuple[int, int]:
-        return self._store.queue_range(text_field(command.ext, "topic"), int_field(command.ext, "queueId"))
+        return self._store.reader.queue_range(text_field(command.ext, "topic"), int_field(command.ext, "queueId"))
 
+    @needs(on_topic("topic", SUB | GET))
     def earliest_time(self, connection: Connection, command: Command) -> bytes:
         topic, queue_id = text_field(command.ext, "topic"), int_field(command.ext, "queueId")
-        timestamp = self._store.earliest_store_time(topic, queue_id)
+        timestamp = self._store.reader.earliest_store_time(topic, queue_id)
         return encode_response(command.opaque, ResponseCode.SUCCESS, None, {"timestamp": str(timestamp)})
 
+    @needs(on_cluster(GET))
     def all(self, connection: Connection, command: Command) -> bytes:
         body = fastjson.dumps_unquoted(self._offsets.snapshot())
-        return encode_response(command.opaque, ResponseCode.SUCCESS, None, None, body)
+        ext = {LOG_END: str(self._true_at())}
+        return encode_response(command.opaque, ResponseCode.SUCCESS, None, ext, body)
 
 
 def _offset(command: Command, offset: int) -> bytes:

@@ -10,15 +10,17 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from tandemq.broker.delay import DelaySchedule
 from tandemq.broker.replies import int_field
-from tandemq.broker.timers import TimerService
+from tandemq.broker.services.delay_schedule import DelaySchedule
+from tandemq.broker.services.timers import TimerService
 from tandemq.clock import Clock
 from tandemq.codec import fastjson
 from tandemq.codec.codes import RequestCode, ResponseCode
 from tandemq.codec.command import Command, encode_response
+from tandemq.remoting.access.needs import GET, UPDATE, needs, on_cluster
 from tandemq.remoting.connection import Connection
 from tandemq.remoting.dispatch import Handler
+from tandemq.replication.metadata import LOG_END
 
 TIMER_CHECKPOINT = struct.Struct(">7q")
 """lastReadTimeMs, lastTimerLogFlushPos, lastTimerQueueOffset, masterTimerQueueOffset, then a DataVersion"""
@@ -49,7 +51,10 @@ class PeerHandlers:
         ha_status: Callable[[], Mapping[str, Any]],
         master_announced: Callable[[str, str], None],
         min_broker_changed: Callable[[Mapping[str, str]], None] = lambda ext: None,
+        true_at: Callable[[], int] = lambda: 0,
     ) -> None:
+        self._true_at = true_at
+        """Position of the log at which the delay offsets are true."""
         self._is_slave = is_slave
         self._schedule = schedule
         self._timers = timers
@@ -74,9 +79,13 @@ class PeerHandlers:
             RequestCode.RESET_MASTER_FLUSH_OFFSET: self.reset_master_flush_offset,
         }
 
+    @needs(on_cluster(GET))
     def delay_offsets(self, connection: Connection, command: Command) -> bytes:
-        return _json(command, self._schedule.snapshot())
+        body = fastjson.dumps_unquoted(self._schedule.snapshot())
+        ext = {LOG_END: str(self._true_at())}
+        return encode_response(command.opaque, ResponseCode.SUCCESS, None, ext, body)
 
+    @needs(on_cluster(GET))
     def timer_checkpoint(self, connection: Connection, command: Command) -> bytes:
         progress = self._timers.progress
         body = TIMER_CHECKPOINT.pack(
@@ -84,17 +93,21 @@ class PeerHandlers:
         )
         return encode_response(command.opaque, ResponseCode.SUCCESS, None, None, body)
 
+    @needs(on_cluster(GET))
     def timer_metrics(self, connection: Connection, command: Command) -> bytes:
         version = {"counter": 0, "stateVersion": 0, "timestamp": self._clock.wall_ms()}
         return _json(command, {"dataVersion": version, "timingCount": {}})
 
+    @needs(on_cluster(GET))
     def request_modes(self, connection: Connection, command: Command) -> bytes:
         return _json(command, {"messageRequestModeMap": {}})
 
+    @needs(on_cluster(UPDATE), audited=False)
     def min_broker(self, connection: Connection, command: Command) -> bytes:
         self._min_broker_changed(command.ext)
         return encode_response(command.opaque, ResponseCode.SUCCESS)
 
+    @needs(on_cluster(UPDATE), audited=False, key=True)
     def exchange_ha_info(self, connection: Connection, command: Command) -> bytes:
         """With an address: a master announces itself. Without: a slave asks where to connect."""
         announced = command.ext.get("masterHaAddress")
@@ -113,9 +126,11 @@ class PeerHandlers:
         }
         return encode_response(command.opaque, ResponseCode.SUCCESS, None, ext)
 
+    @needs(on_cluster(GET))
     def ha_status(self, connection: Connection, command: Command) -> bytes:
         return _json(command, self._ha_status())
 
+    @needs(on_cluster(UPDATE))
     def reset_master_flush_offset(self, connection: Connection, command: Command) -> bytes:
         """Upstream only stores the value and shows it; so do we."""
         if self._is_slave():

@@ -1,6 +1,6 @@
 """PULL_MESSAGE and LITE_PULL_MESSAGE: checks, read, answer; or park until a message comes or the client's time is up.
 
-    request ─▶ checks ─▶ store.get ─▶ FOUND ─────────────▶ records, straight from the mapped log
+    request ─▶ checks ─▶ reader.get ─▶ FOUND ───────────▶ records, straight from the mapped log
                  │           └──────▶ nothing new, may wait ─▶ parked ─ arrival ─▶ read again ─▶ …
                  └▶ refused: at once; to C++ clients after a second, because they pull again at once   └ deadline ─▶ 19
 
@@ -12,24 +12,25 @@ import asyncio
 import logging
 import os
 
-from tandemq.broker import records
 from tandemq.broker.config import BrokerRole
 from tandemq.broker.filters import MessageFilter, message_filter
-from tandemq.broker.groups import GroupTable
 from tandemq.broker.live_config import LiveConfig
 from tandemq.broker.long_polling import ParkedPull, ParkedPulls, Queue
-from tandemq.broker.members import Members
-from tandemq.broker.offsets import OffsetTable
+from tandemq.broker.record_slices import split_records
 from tandemq.broker.replies import int_field, text_field
-from tandemq.broker.stats import BrokerStats
 from tandemq.broker.subscriptions import BadExpression, Subscription, parse_subscription
-from tandemq.broker.topics import TopicTable
+from tandemq.broker.tables.groups import GroupTable
+from tandemq.broker.tables.members import Members
+from tandemq.broker.tables.offsets import OffsetTable
+from tandemq.broker.tables.topics import TopicTable
+from tandemq.broker.telemetry.traffic import BrokerStats
 from tandemq.broker.warm_log import WarmLog
 from tandemq.clock import Clock
 from tandemq.codec.codes import RequestCode, ResponseCode
 from tandemq.codec.command import ONEWAY_FLAG, Command, encode_response, response_head
 from tandemq.errors import ReplyError
 from tandemq.model.topic import PERM_READ, SubscriptionGroupConfig, TopicConfig
+from tandemq.remoting.access.needs import SUB, needs, on_group, on_topic
 from tandemq.remoting.connection import Connection
 from tandemq.remoting.dispatch import Handler
 from tandemq.store.message_store import GetResult, GetStatus, MessageStore
@@ -46,6 +47,9 @@ SUGGEST_MASTER = 0
 PULL_COUNT_ASKED_MAX = 100_000
 """Messages of one answer to a client that sends maxMsgBytes; the bytes are the real limit."""
 
+SQL_WORK_MAX = 50_000
+"""Characters of SQL92 that one pull may have evaluated: some 10 ms of the loop's time. Clients pull on from there."""
+
 _CODES = {
     GetStatus.FOUND: ResponseCode.SUCCESS,
     GetStatus.NO_MATCHED_LOGIC_QUEUE: ResponseCode.PULL_OFFSET_MOVED,
@@ -57,6 +61,13 @@ _CODES = {
     GetStatus.NO_MATCHED_MESSAGE: ResponseCode.PULL_RETRY_IMMEDIATELY,
     GetStatus.MESSAGE_WAS_REMOVING: ResponseCode.PULL_RETRY_IMMEDIATELY,
 }
+_BEYOND = (GetStatus.NO_MATCHED_LOGIC_QUEUE, GetStatus.NO_MESSAGE_IN_QUEUE, GetStatus.OFFSET_OVERFLOW_BADLY)
+"""An offset above the end of what is shown of a queue."""
+
+
+def sql_count_max(expression: str) -> int:
+    """Returns how many messages one pull compares with an expression."""
+    return max(8, SQL_WORK_MAX // max(1, len(expression)))
 
 
 class _Pull:
@@ -122,7 +133,7 @@ class PullHandlers:
         self._loop = loop
         self._stats = stats
         self.role = live.broker.role
-        """The role of now: promotion and demotion change it."""
+        """The current role: promotion and demotion change it."""
         self.parked: ParkedPulls[_Pull] = ParkedPulls(live.broker.pull_parked_max)
         self._timer: asyncio.TimerHandle | None = None
         self._timer_at = 0.0
@@ -139,6 +150,7 @@ class PullHandlers:
 
     # requests -------------------------------------------------------------------------------------------------------
 
+    @needs(on_topic("topic", SUB), on_group("consumerGroup", SUB))
     def pull(self, connection: Connection, command: Command) -> bytes | None:
         try:
             pull = self._checked(connection, command)
@@ -266,7 +278,9 @@ class PullHandlers:
         bytes_max, count_max = config.pull_bytes_max, config.pull_count_max
         if pull.bytes_max > 0:  # a client that says how much it takes: bulk readers
             bytes_max, count_max = min(pull.bytes_max, config.pull_bytes_asked_max), PULL_COUNT_ASKED_MAX
-        return self._store.get(
+        if pull.filter.sql is not None:
+            count_max = min(count_max, sql_count_max(pull.filter.sql.text))
+        return self._store.reader.get(
             pull.topic.name,
             pull.queue_id,
             pull.offset,
@@ -279,7 +293,7 @@ class PullHandlers:
         """SQL92 looks at properties, so the records are read; tags were compared in the queue's entries."""
         wanted = pull.filter
         if wanted.sql is not None and found.status is GetStatus.FOUND:
-            kept = wanted.keep(records.split(found.slices))
+            kept = wanted.keep(split_records(found.slices))
             if not kept:
                 return found._replace(status=GetStatus.NO_MATCHED_MESSAGE, slices=[], count=0)
             return found._replace(slices=kept, count=len(kept))
@@ -290,12 +304,22 @@ class PullHandlers:
         status = found.status
         if status is GetStatus.OFFSET_OVERFLOW_ONE or status is GetStatus.OFFSET_FOUND_NULL:
             return True
+        if status in _BEYOND and self._shows_less_than_it_has:
+            return True
         if status in (GetStatus.NO_MATCHED_LOGIC_QUEUE, GetStatus.NO_MESSAGE_IN_QUEUE):
             return pull.offset == 0 or self.role is BrokerRole.SLAVE
         if status is GetStatus.OFFSET_OVERFLOW_BADLY:
             # A slave that lags: its consumer is ahead of it, not wrong. Upstream answers "retry at once" and spins.
             return self.role is BrokerRole.SLAVE and not self._live.broker.offset_check_in_slave
         return False
+
+    @property
+    def _shows_less_than_it_has(self) -> bool:
+        """Whether the log has messages that readers may not see yet, as after a crash, until they are confirmed again.
+
+        A consumer ahead of what is shown has seen them before: it is not wrong, and must not be sent back.
+        """
+        return self._store.dispatched < self._store.appended
 
     @staticmethod
     def _waits_on(pull: _Pull, found: GetResult) -> bool:
@@ -344,7 +368,7 @@ class PullHandlers:
                 self._answer_reset(pull, reset)
 
     def _answer_reset(self, pull: _Pull, offset: int) -> None:
-        low, high = self._store.queue_range(pull.topic.name, pull.queue_id)
+        low, high = self._store.reader.queue_range(pull.topic.name, pull.queue_id)
         self._answer(pull, ResponseCode.PULL_OFFSET_MOVED, "OFFSET_RESET", offset, low, high, SUGGEST_MASTER)
 
     def _on_timer(self) -> None:
@@ -406,6 +430,8 @@ class PullHandlers:
             # It waited, and everything that came was examined and filtered out.
             code = ResponseCode.PULL_RETRY_IMMEDIATELY
         suggestion = self._suggestion(pull, 0)
+        if code == ResponseCode.PULL_OFFSET_MOVED and status in _BEYOND and self._shows_less_than_it_has:
+            code, next_offset = ResponseCode.PULL_NOT_FOUND, pull.asked
         if (
             code == ResponseCode.PULL_OFFSET_MOVED
             and self.role is BrokerRole.SLAVE

@@ -15,6 +15,7 @@ from tandemq.clock import Clock
 from tandemq.codec.codes import OperatorCode, ResponseCode
 from tandemq.codec.command import Command, encode_response
 from tandemq.errors import StoreError
+from tandemq.remoting.access.needs import GET, UPDATE, needs, on_cluster
 from tandemq.remoting.connection import Connection
 from tandemq.remoting.dispatch import Handler
 from tandemq.store.message_store import MessageStore
@@ -37,6 +38,7 @@ class RebuildHandlers:
     def handlers(self) -> dict[int, Handler]:
         return {OperatorCode.REBUILD_VIEWS: self.begin, OperatorCode.REBUILD_STATUS: self.show}
 
+    @needs(on_cluster(UPDATE))
     async def begin(self, connection: Connection, command: Command) -> bytes:
         """StoreError if one is running already."""
         rebuild = self._store.rebuild_views()
@@ -46,6 +48,7 @@ class RebuildHandlers:
         log.info("rebuild of the views begins, asked by %s", connection.peer)
         return self.show(connection, command)
 
+    @needs(on_cluster(GET))
     def show(self, connection: Connection, command: Command) -> bytes:
         body = msgspec.json.encode(self.status())
         return encode_response(command.opaque, ResponseCode.SUCCESS, None, None, body)

@@ -9,13 +9,14 @@ import logging
 import random
 
 from tandemq.broker.live_config import LiveConfig
-from tandemq.broker.members import Members
-from tandemq.broker.topics import TopicTable
+from tandemq.broker.new_message import NewMessage
+from tandemq.broker.tables.members import Members
+from tandemq.broker.tables.topics import TopicTable
 from tandemq.broker.writer import MessageWriter, WriteRefused
 from tandemq.clock import Clock
 from tandemq.codec.codes import RequestCode, ResponseCode
 from tandemq.codec.command import Command, encode_response
-from tandemq.codec.send_header import SendHeader, send_header_of
+from tandemq.codec.send_header import SHORT_CODES, SendHeader, send_header_of
 from tandemq.errors import RemotingError, ReplyError, StoreError
 from tandemq.model.message import (
     REPLY_TO_CLIENT,
@@ -23,7 +24,8 @@ from tandemq.model.message import (
     encode_properties,
     offset_message_id,
 )
-from tandemq.model.topic import topic_name_problem
+from tandemq.model.topic import is_internal_topic, reply_topic, topic_name_problem
+from tandemq.remoting.access.needs import PUB, Need, needs, topic_need
 from tandemq.remoting.connection import Connection
 from tandemq.remoting.dispatch import Handler
 
@@ -31,6 +33,12 @@ log = logging.getLogger(__name__)
 
 PUSH_TIMEOUT = 3.0
 PUSH_REPLY_TIME = "PUSH_REPLY_TIME"
+
+
+def _answered_topic(command: Command) -> list[Need]:
+    """Returns what an answer needs: to publish to its topic, which is the cluster's reply topic as a rule."""
+    name = command.ext.get("b" if command.code in SHORT_CODES else "topic", "")
+    return [topic_need(name, PUB, made_for=True)]
 
 
 class ReplyHandlers:
@@ -59,12 +67,15 @@ class ReplyHandlers:
             RequestCode.SEND_REPLY_MESSAGE_V2: self.send_reply,
         }
 
+    @needs(_answered_topic)
     async def send_reply(self, connection: Connection, command: Command) -> bytes:
         send = send_header_of(command.ext, command.code, command.version)
         body = bytes(command.body)
         config = self._live.broker
         if (problem := topic_name_problem(send.topic)) is not None:
             raise ReplyError(ResponseCode.INVALID_PARAMETER, problem)
+        if send.topic != reply_topic(config.cluster_name) and is_internal_topic(send.topic, config.cluster_name):
+            raise ReplyError(ResponseCode.NO_PERMISSION, f"sending to topic[{send.topic}] is forbidden")
         topic = self._topics.get(send.topic) or self._topics.create_on_send(
             send.topic, send.defaultTopic, send.defaultTopicQueueNums, unit_mode=send.unitMode
         )
@@ -131,15 +142,17 @@ class ReplyHandlers:
         """Failures are only logged: the answer has reached who waits for it."""
         try:
             put = await self._writer.put(
-                send.topic,
-                queue_id,
-                body,
-                decode_properties(send.properties.encode()),
-                born_timestamp=send.bornTimestamp,
-                born_host=connection.peer_host_bytes,
-                flag=send.flag,
-                sys_flag=send.sysFlag,
-                reconsume_times=send.reconsumeTimes,
+                NewMessage(
+                    topic=send.topic,
+                    queue_id=queue_id,
+                    body=body,
+                    properties=decode_properties(send.properties.encode()),
+                    born_timestamp=send.bornTimestamp,
+                    born_host=connection.peer_host_bytes,
+                    flag=send.flag,
+                    sys_flag=send.sysFlag,
+                    reconsume_times=send.reconsumeTimes,
+                )
             )
         except (StoreError, WriteRefused) as error:
             log.warning("a reply message was not stored: %s", error)

@@ -9,17 +9,18 @@ they hold of the queue.
 import logging
 from collections.abc import Callable, Mapping
 
-from tandemq.broker.groups import GroupTable
 from tandemq.broker.live_config import LiveConfig
-from tandemq.broker.members import Member, Members
-from tandemq.broker.offsets import OffsetTable
 from tandemq.broker.replies import bool_field, int_field, text_field
-from tandemq.broker.topics import TopicTable
+from tandemq.broker.tables.groups import GroupTable
+from tandemq.broker.tables.members import Member, Members
+from tandemq.broker.tables.offsets import OffsetTable
+from tandemq.broker.tables.topics import TopicTable
 from tandemq.codec import bodies, fastjson
 from tandemq.codec.codes import RequestCode, ResponseCode
 from tandemq.codec.command import Command, encode_response
 from tandemq.errors import RemotingError, ReplyError
 from tandemq.model.topic import QueueRef, TopicConfig
+from tandemq.remoting.access.needs import GET, UPDATE, needs, on_group, on_topic, require, topic_need
 from tandemq.remoting.connection import Connection
 from tandemq.remoting.dispatch import Handler
 from tandemq.store.message_store import MessageStore
@@ -60,6 +61,7 @@ class ResetHandlers:
             RequestCode.CLONE_GROUP_OFFSET: self.clone,
         }
 
+    @needs(on_topic("topic", UPDATE), on_group("group", UPDATE))
     def reset(self, connection: Connection, command: Command) -> bytes:
         if self._is_slave():
             raise ReplyError(ResponseCode.SYSTEM_ERROR, "Can not reset offset in slave broker")
@@ -81,6 +83,7 @@ class ResetHandlers:
         body = fastjson.dumps_unquoted({"offsetTable": bodies.queue_table_json(table)})
         return encode_response(command.opaque, ResponseCode.SUCCESS, None, None, body)
 
+    @needs(on_group("srcGroup", GET), on_group("destGroup", UPDATE), on_topic("topic", UPDATE, if_given=True))
     def clone(self, connection: Connection, command: Command) -> bytes:
         ext = command.ext
         source, target = text_field(ext, "srcGroup"), text_field(ext, "destGroup")
@@ -92,6 +95,7 @@ class ResetHandlers:
             unread = live is not None and live.subscriptions and topic not in live.subscriptions
             if topic not in self._topics or (unread and not bool_field(ext, "offline")):
                 continue
+            require(command, topic_need(topic, UPDATE))
             self._offsets.clone(source, target, topic)
         return encode_response(command.opaque, ResponseCode.SUCCESS)
 
@@ -106,7 +110,7 @@ class ResetHandlers:
             return {queue: self._at(topic.name, queue, timestamp) for queue in range(topic.read_queues)}
         if offset < 0:
             return {queue_id: self._at(topic.name, queue_id, timestamp)}
-        first, last = self._store.queue_range(topic.name, queue_id)
+        first, last = self._store.reader.queue_range(topic.name, queue_id)
         if not first <= offset <= last + 1:
             raise ReplyError(
                 ResponseCode.SYSTEM_ERROR, f"Target offset {offset} not in consume queue range [{first}-{last}]"
@@ -115,8 +119,8 @@ class ResetHandlers:
 
     def _at(self, topic: str, queue_id: int, timestamp: int) -> int:
         if timestamp < 0:
-            return self._store.queue_range(topic, queue_id)[1]
-        return self._store.search_by_time(topic, queue_id, timestamp)
+            return self._store.reader.queue_range(topic, queue_id)[1]
+        return self._store.reader.search_by_time(topic, queue_id, timestamp)
 
     def _tell_members(self, group: str, topic: str, timestamp: int, force: bool, table: Mapping[QueueRef, int]) -> None:
         live = self._members.consumer_group(group)

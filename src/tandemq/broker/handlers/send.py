@@ -11,33 +11,36 @@ Order of checks and answers: upstream's SendMessageProcessor.
 import logging
 import random
 import struct
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Sequence
+from functools import partial
 
 import msgspec
 
-from tandemq.broker.groups import GroupTable
-from tandemq.broker.idempotence import IDEMPOTENT, Verdict
+from tandemq.broker.idempotence import IDEMPOTENT, Known
 from tandemq.broker.idempotent_sends import IdempotentSends
 from tandemq.broker.live_config import LiveConfig
-from tandemq.broker.locks import QueueLocks
-from tandemq.broker.members import Members
+from tandemq.broker.new_message import NewMessage
 from tandemq.broker.replies import STATUS_CODES
 from tandemq.broker.send_properties import POP_CK, broker_suffix, plain_key
-from tandemq.broker.stats import BrokerStats, Flow
-from tandemq.broker.timers import BadTimer, asks_for_timer, to_timer
-from tandemq.broker.topics import NOT_ALLOWED_TO_SEND, TopicTable, TopicTableFull
+from tandemq.broker.services.timers import BadTimer, asks_for_timer, to_timer
+from tandemq.broker.tables.groups import GroupTable
+from tandemq.broker.tables.locks import QueueLocks
+from tandemq.broker.tables.members import Members
+from tandemq.broker.tables.topics import TopicTable, TopicTableFull
+from tandemq.broker.telemetry.traffic import BrokerStats, Flow
 from tandemq.broker.unique_ids import UniqueIds
 from tandemq.broker.writer import MessageWriter
 from tandemq.clock import Clock
-from tandemq.codec import envelope
-from tandemq.codec.batch import parse_batch
 from tandemq.codec.codes import RequestCode, ResponseCode
-from tandemq.codec.command import ONEWAY_FLAG, encode_response
-from tandemq.codec.compression import decompress
+from tandemq.codec.command import ONEWAY_FLAG, Command, encode_response
 from tandemq.codec.header_json import LANGUAGE, PROTOCOL_VERSION
-from tandemq.codec.record import PROPERTIES_MAX, TOPIC_V1_MAX
-from tandemq.codec.send_header import SendHeader
+from tandemq.codec.send_header import SHORT_CODES, SendHeader
 from tandemq.errors import ReplyError
+from tandemq.formats import envelope
+from tandemq.formats.batch import parse_batch
+from tandemq.formats.compression import decompress
+from tandemq.formats.record import PROPERTIES_MAX, TOPIC_V1_MAX
+from tandemq.model.ack_level import AckLevel
 from tandemq.model.message import (
     ACK_COPIES,
     CLUSTER,
@@ -60,15 +63,20 @@ from tandemq.model.topic import (
     DLQ_PREFIX,
     PERM_WRITE,
     RETRY_PREFIX,
+    TRANS_HALF_TOPIC,
     TopicConfig,
+    is_internal_topic,
     topic_name_problem,
 )
+from tandemq.remoting.access.needs import PUB, Need, needs, topic_need
 from tandemq.remoting.connection import Connection
 from tandemq.remoting.dispatch import SendHandler
-from tandemq.replication.acks import AckLevel, PutStatus
+from tandemq.replication.acks import PutStatus
 
 log = logging.getLogger(__name__)
 
+HALF_ROOM = 128
+"""Bytes of properties that a half message leaves free for what its checks and its commit add."""
 WAIT_FALSE = "WAIT\x01false"
 REPLY = "reply"
 """The MSG_TYPE of an answer."""
@@ -85,6 +93,11 @@ _KEY_LENGTH_MAX = 256
 """Of a UNIQ_KEY in a reply from the template; Java's have 32 characters."""
 
 
+def sent_topic(command: Command) -> list[Need]:
+    """Returns what a send needs: to publish to the topic it names."""
+    return [topic_need(command.ext.get("b" if command.code in SHORT_CODES else "topic", ""), PUB)]
+
+
 class _Target:
     """What a send needs to know of its topic, looked up once."""
 
@@ -97,6 +110,55 @@ class _Target:
         self.is_retry = config.name.startswith(RETRY_PREFIX)
         self.level = level
         self.flow = flow
+
+
+class _Send:
+    """One send that is more than a plain one, with what is known of it so far."""
+
+    __slots__ = ("body", "connection", "flag", "header", "opaque", "queue_id", "target")
+
+    def __init__(
+        self,
+        connection: Connection,
+        opaque: int,
+        flag: int,
+        header: SendHeader,
+        body: bytes | memoryview,
+        queue_id: int,
+        target: _Target,
+    ) -> None:
+        self.connection = connection
+        self.opaque = opaque
+        self.flag = flag
+        self.header = header
+        self.body = body
+        self.queue_id = queue_id
+        self.target = target
+
+
+class _Answer:
+    """What the answer of a stored send says, kept until its acknowledgement is there."""
+
+    __slots__ = ("connection", "flag", "key", "opaque", "physical_offsets", "queue_id", "queue_offset")
+
+    def __init__(
+        self,
+        connection: Connection,
+        opaque: int,
+        flag: int,
+        physical_offsets: Sequence[int],
+        queue_id: int,
+        queue_offset: int,
+        key: str,
+    ) -> None:
+        self.connection = connection
+        self.opaque = opaque
+        self.flag = flag
+        self.physical_offsets = physical_offsets
+        """One for each message; none when a repeated send is answered."""
+        self.queue_id = queue_id
+        self.queue_offset = queue_offset
+        self.key = key
 
 
 class SendHandlers:
@@ -156,12 +218,14 @@ class SendHandlers:
             RequestCode.SEND_BATCH_MESSAGE: self.send_batch,
         }
 
-    def forget_targets(self) -> None:
-        """What was remembered of topics may be outdated (a flow was dropped for idleness)."""
-        self._targets.clear()
+    def forget_targets(self, topics: Iterable[str]) -> None:
+        """Drops what is remembered of topics that changed."""
+        for topic in topics:
+            self._targets.pop(topic, None)
 
     # the road every send takes --------------------------------------------------------------------------------------
 
+    @needs(sent_topic)
     def send(
         self, connection: Connection, opaque: int, flag: int, send: SendHeader, body: bytes | memoryview
     ) -> bytes | None:
@@ -176,12 +240,12 @@ class SendHandlers:
         if not 0 < len(body) <= self._body_size_max:
             raise self._bad_size(len(body))
         if send.batch:
-            self._send_batch(connection, opaque, flag, send, body, queue_id, target)
+            self._send_batch(_Send(connection, opaque, flag, send, body, queue_id, target))
             return None
         text = send.properties
         key = None if target.is_retry else plain_key(text)
         if key is None:
-            self._send_special(connection, opaque, flag, send, body, queue_id, target)
+            self._send_special(_Send(connection, opaque, flag, send, body, queue_id, target))
             return None
         if text[-1:] != "\x02" and text:
             text += "\x02"
@@ -216,13 +280,14 @@ class SendHandlers:
         flow.messages += 1
         flow.bytes += stored_size
         if waits and WAIT_FALSE not in text:
-            end = physical_offset + stored_size
-            self._reply_later(connection, opaque, flag, end, physical_offset, queue_id, queue_offset, key, target.level)
+            answer = _Answer(connection, opaque, flag, (physical_offset,), queue_id, queue_offset, key)
+            self._reply_later(answer, physical_offset + stored_size, target.level)
             return None
         if flag & ONEWAY_FLAG:
             return None
         return self._reply(opaque, physical_offset, queue_id, queue_offset, key)
 
+    @needs(sent_topic)
     def send_batch(
         self, connection: Connection, opaque: int, flag: int, send: SendHeader, body: bytes | memoryview
     ) -> bytes | None:
@@ -231,11 +296,9 @@ class SendHandlers:
         return self.send(connection, opaque, flag, send, body)
 
     def _reply(self, opaque: int, physical_offset: int, queue_id: int, queue_offset: int, key: str) -> bytes:
-        """SUCCESS, written as text around what never changes: half the cost of encoding a dictionary."""
+        """Returns SUCCESS, written as text around what never changes: half the cost of encoding a dictionary."""
         if not key.isalnum() or not key.isascii() or len(key) > _KEY_LENGTH_MAX:
-            return self._reply_slowly(
-                PutStatus.PUT_OK, "", opaque, self._message_id(physical_offset), queue_id, queue_offset, key
-            )
+            return self._encode(PutStatus.PUT_OK, "", opaque, (physical_offset,), queue_id, queue_offset, key)
         header = (
             f'{self._reply_start}{physical_offset:016X}","queueId":"{queue_id}","queueOffset":"{queue_offset}'
             f'","transactionId":"{key}{_REPLY_MIDDLE}{opaque}{_REPLY_END}'
@@ -249,7 +312,7 @@ class SendHandlers:
         topic = send.topic
         if (problem := topic_name_problem(topic)) is not None:
             raise ReplyError(ResponseCode.INVALID_PARAMETER, problem)
-        if topic in NOT_ALLOWED_TO_SEND:
+        if is_internal_topic(topic, self._live.broker.cluster_name):
             raise ReplyError(ResponseCode.NO_PERMISSION, f"sending to topic[{topic}] is forbidden")
         config = self._topics.get(topic) or self._create(send)
         if config is None:
@@ -288,24 +351,16 @@ class SendHandlers:
         if not self._is_writable and topic in self.order_topics:
             raise ReplyError(ResponseCode.NO_PERMISSION, "the broker sending message is forbidden")
 
-    def _send_special(
-        self,
-        connection: Connection,
-        opaque: int,
-        flag: int,
-        send: SendHeader,
-        body: bytes | memoryview,
-        queue_id: int,
-        target: _Target,
-    ) -> None:
-        """Sends whose properties or topic mean more than storing them: parsed, wrapped, then on as usual."""
-        properties = decode_properties(send.properties.encode())
-        topic, sys_flag = send.topic, send.sysFlag | target.multi_tags
+    def _send_special(self, send: _Send) -> None:
+        """Handles a send whose properties or topic mean more than storing it: parses, wraps, then goes on as usual."""
+        header, target, queue_id = send.header, send.target, send.queue_id
+        properties = decode_properties(header.properties.encode())
+        topic, sys_flag = header.topic, header.sysFlag | target.multi_tags
         asker = properties.get(REPLY_TO_CLIENT)
         if target.is_retry:  # sent by a consumer, whoever asked
-            topic, queue_id = self._retry_destination(send, queue_id, properties)
+            topic, queue_id = self._retry_destination(header, queue_id, properties)
         elif asker is not None and properties.get(MESSAGE_TYPE) != REPLY:
-            self._members.note_asker(asker, connection)
+            self._members.note_asker(asker, send.connection, send.connection.account)
         properties.pop(POP_CK, None)
         key = properties.setdefault(UNIQUE_KEY, "") or self._ids.next()
         config = self._live.broker
@@ -315,57 +370,62 @@ class SendHandlers:
             MSG_REGION: config.region_id,
             TRACE_ON: self._fixed_ext[TRACE_ON],
         }
-        level = self._writer.level_of(self._topics.get(send.topic), properties)
-        judged = self.idempotence.judge(send.properties, 1) if self.idempotence is not None else None
+        level = self._writer.level_of(self._topics.get(header.topic), properties)
+        checked = None
+        if self.idempotence is not None:
+            checked = self.idempotence.check(header.properties, send.body, header.sysFlag)
         properties.pop(IDEMPOTENT, None)
-        if judged is not None and judged[1].skip and judged[1].known is not None:
-            self._repeated(connection, opaque, flag, queue_id, level, judged[1])
+        if checked is not None and checked[1].skip and checked[1].known is not None:
+            self._repeated(send, queue_id, level, checked[1].known)
             return
-        delay = envelope.delay_level(properties)
-        is_half = properties.get(TRANSACTION_PREPARED_FLAG, "").lower() == "true"
-        if is_half and not (send.reconsumeTimes > 0 and delay > 0):
-            if config.reject_transaction_message:
-                raise ReplyError(ResponseCode.NO_PERMISSION, "the broker takes no transaction messages")
-            topic, queue_id, sys_flag, properties = envelope.to_half(topic, queue_id, sys_flag, properties)
-        elif asks_for_timer(properties):
-            topic, queue_id, sys_flag, properties = self._timed(topic, queue_id, sys_flag, properties)
-        encoded = encode_properties(properties)
-        if len(encoded) > PROPERTIES_MAX:
-            raise _bad_properties(len(encoded))
+        place = self._place(header, envelope.Enveloped(topic, queue_id, sys_flag, properties))
+        encoded_size = len(encode_properties(place.properties))
+        limit = PROPERTIES_MAX - HALF_ROOM if place.topic == TRANS_HALF_TOPIC else PROPERTIES_MAX
+        if encoded_size > limit:
+            raise _bad_properties(encoded_size, limit)
         self._writer.check_room()
         outcome: list[tuple[PutStatus, str]] = []
-        reply: Callable[[PutStatus, str], None] | None = None
+        answer: _Answer | None = None
 
         def done(status: PutStatus, reason: str) -> None:
-            if reply is not None:
-                reply(status, reason)
+            if answer is not None:
+                self._answer(answer, status, reason)
             else:
                 outcome.append((status, reason))
 
-        appended = self._writer.put_soon(
-            topic,
-            queue_id,
-            body,
-            properties,
-            done,
-            born_timestamp=send.bornTimestamp,
-            born_host=connection.peer_host_bytes,
-            flag=send.flag,
-            sys_flag=sys_flag,
-            reconsume_times=send.reconsumeTimes,
-            level=level,
+        message = NewMessage(
+            topic=place.topic,
+            queue_id=place.queue_id,
+            body=send.body,
+            properties=place.properties,
+            born_timestamp=header.bornTimestamp,
+            born_host=send.connection.peer_host_bytes,
+            flag=header.flag,
+            sys_flag=place.sys_flag,
+            reconsume_times=header.reconsumeTimes,
         )
+        appended = self._writer.put_soon(message, done, level)
         target.flow.add(1, appended.size)
-        if judged is not None and self.idempotence is not None:
-            self.idempotence.table.appended(judged[0], appended.physical_offset + appended.size)
-        reply = self._replier(
-            connection, opaque, flag, self._message_id(appended.physical_offset), queue_id, appended.queue_offset, key
-        )
+        if checked is not None and self.idempotence is not None:
+            end = appended.physical_offset + appended.size
+            self.idempotence.appended(checked[0], send.body, end, appended.queue_offset, self._clock.wall_ms())
+        offsets = (appended.physical_offset,)
+        answer = _Answer(send.connection, send.opaque, send.flag, offsets, place.queue_id, appended.queue_offset, key)
         for status, reason in outcome:
-            reply(status, reason)
+            self._answer(answer, status, reason)
 
-    def _timed(self, topic: str, queue_id: int, sys_flag: int, properties: dict[str, str]) -> envelope.Enveloped:
-        """A message for an exact time goes to the timer topic, one whose time has come to its own."""
+    def _place(self, header: SendHeader, place: envelope.Enveloped) -> envelope.Enveloped:
+        """Returns where the message goes: a half or timer message to its system topic, any other where it was sent."""
+        properties = place.properties
+        is_half = properties.get(TRANSACTION_PREPARED_FLAG, "").lower() == "true"
+        if is_half and not (header.reconsumeTimes > 0 and envelope.delay_level(properties) > 0):
+            if self._live.broker.reject_transaction_message:
+                raise ReplyError(ResponseCode.NO_PERMISSION, "the broker takes no transaction messages")
+            return envelope.to_half(*place)
+        return self._timed(place) if asks_for_timer(properties) else place
+
+    def _timed(self, place: envelope.Enveloped) -> envelope.Enveloped:
+        """Returns the timer topic for a message with an exact time, its own topic when that time has come."""
         config = self._live.broker
         if not config.timer_wheel_enable:
             raise ReplyError(ResponseCode.SYSTEM_ERROR, "timer message is not enabled, timerWheelEnable is false")
@@ -375,12 +435,10 @@ class SendHandlers:
                 f"timer message is under flow control: timerMessagesMax={config.timer_messages_max} are waiting",
             )
         try:
-            timed = to_timer(
-                topic, queue_id, sys_flag, properties, self._clock.wall_ms(), config.timer_max_delay_sec * 1000
-            )
+            timed = to_timer(*place, self._clock.wall_ms(), config.timer_max_delay_sec * 1000)
         except BadTimer as error:
             raise ReplyError(ResponseCode.MESSAGE_ILLEGAL, str(error)) from None
-        return timed or envelope.Enveloped(topic, queue_id, sys_flag, properties)
+        return timed or place
 
     def _retry_destination(self, send: SendHeader, queue_id: int, properties: dict[str, str]) -> tuple[str, int]:
         """Where a message that a consumer itself sends to %RETRY% goes: there, or to %DLQ% when it was tried enough."""
@@ -397,149 +455,129 @@ class SendHandlers:
         properties[DELAY] = "-1"
         return self._topics.create_internal(DLQ_PREFIX + group, 1).name, 0
 
-    def _send_batch(
-        self,
-        connection: Connection,
-        opaque: int,
-        flag: int,
-        send: SendHeader,
-        body: bytes | memoryview,
-        queue_id: int,
-        target: _Target,
-    ) -> None:
-        if len(send.topic) > TOPIC_V1_MAX:
+    def _send_batch(self, send: _Send) -> None:
+        """Stores the messages of a batch one after another in one queue."""
+        header, target, body = send.header, send.target, send.body
+        if len(header.topic) > TOPIC_V1_MAX:
             raise ReplyError(
-                ResponseCode.MESSAGE_ILLEGAL, f"message topic length too long {len(send.topic)}, at most {TOPIC_V1_MAX}"
+                ResponseCode.MESSAGE_ILLEGAL,
+                f"message topic length too long {len(header.topic)}, at most {TOPIC_V1_MAX}",
             )
         if target.is_retry:
             raise ReplyError(ResponseCode.MESSAGE_ILLEGAL, "a batch can't be sent to a retry topic")
-        sys_flag = send.sysFlag | target.multi_tags
+        sys_flag = header.sysFlag | target.multi_tags
         if sys_flag & COMPRESSED:
             # The C++ client compresses the batch as a whole; its elements are stored plain.
-            body = decompress(body, sys_flag)
+            body = decompress(body, sys_flag, size_max=self._live.store.message_size_max)
             sys_flag &= ~(COMPRESSED | COMPRESSION_MASK)
         batch = parse_batch(body)
         if not len(batch):
             raise ReplyError(ResponseCode.MESSAGE_ILLEGAL, "the batch has no message")
         if batch.properties_size_max > PROPERTIES_MAX:
             raise _bad_properties(batch.properties_size_max)
-        wished = decode_properties(send.properties.encode())
+        wished = decode_properties(header.properties.encode())
         level = target.level
         if ACK_COPIES in wished:
-            level = self._writer.level_of(self._topics.get(send.topic), wished)
-        judged = self.idempotence.judge(send.properties, len(batch)) if self.idempotence is not None else None
-        if judged is not None:
-            batch = batch.without(judged[1].skip)
-            if not len(batch):
-                self._repeated(connection, opaque, flag, queue_id, level, judged[1])
+            level = self._writer.level_of(self._topics.get(header.topic), wished)
+        checked = None
+        if self.idempotence is not None:
+            checked = self.idempotence.check(header.properties, body, sys_flag, batch)
+        if checked is not None:
+            batch = batch.without(checked[1].skip)
+            if not len(batch) and checked[1].known is not None:
+                self._repeated(send, send.queue_id, level, checked[1].known)
                 return
         self._writer.check_room()
         appended = self._writer.append_batch(
-            send.topic,
-            queue_id,
+            header.topic,
+            send.queue_id,
             sys_flag,
-            send.bornTimestamp,
-            connection.peer_host_bytes,
-            send.reconsumeTimes,
+            header.bornTimestamp,
+            send.connection.peer_host_bytes,
+            header.reconsumeTimes,
             batch,
         )
         offsets = appended.physical_offsets
         target.flow.add(len(offsets), appended.end - offsets[0])
-        if judged is not None and self.idempotence is not None:
-            self.idempotence.table.appended(judged[0], appended.end)
+        if checked is not None and self.idempotence is not None:
+            last = appended.queue_offset + len(offsets) - 1
+            self.idempotence.appended(checked[0], batch.last_body, appended.end, last, self._clock.wall_ms())
         key = wished.get(UNIQUE_KEY) or self._ids.next()
-        ids = self._message_ids(offsets)
-        reply = self._replier(connection, opaque, flag, ids, queue_id, appended.queue_offset, key)
-        self._writer.when_acknowledged(appended.end, level, reply, wait=wished.get(WAIT) != "false")
+        answer = _Answer(send.connection, send.opaque, send.flag, offsets, send.queue_id, appended.queue_offset, key)
+        self._writer.when_acknowledged(
+            appended.end, level, partial(self._answer, answer), wait=wished.get(WAIT) != "false"
+        )
 
-    def _repeated(
-        self, connection: Connection, opaque: int, flag: int, queue_id: int, level: AckLevel | None, verdict: Verdict
-    ) -> None:
-        """Everything of this send is stored already: the answer waits for the copies of those records."""
-        assert verdict.known is not None
-        reply = self._replier(connection, opaque, flag, "", queue_id, -1, "")
-        self._writer.when_acknowledged(verdict.known.end, level, reply)
+    def _repeated(self, send: _Send, queue_id: int, level: AckLevel | None, known: Known) -> None:
+        """Answers a send that is stored already, once the copies of its records are made.
+
+        The answer has no message id, which tells the sender so, and the queue offset of the producer's last message.
+        """
+        answer = _Answer(send.connection, send.opaque, send.flag, (), queue_id, known.queue_offset, "")
+        self._writer.when_acknowledged(known.end, level, partial(self._answer, answer))
 
     # answers that come later ----------------------------------------------------------------------------------------
 
-    def _reply_later(
-        self,
-        connection: Connection,
-        opaque: int,
-        flag: int,
-        end: int,
-        physical_offset: int,
-        queue_id: int,
-        queue_offset: int,
-        key: str,
-        level: AckLevel | None,
-    ) -> None:
+    def _reply_later(self, answer: _Answer, end: int, level: AckLevel | None) -> None:
+        """Answers a plain send when the record that ends at `end` has reached its level."""
         acks, ready = self._writer.acks, b""
+
+        def success() -> bytes:
+            return self._reply(
+                answer.opaque, answer.physical_offsets[0], answer.queue_id, answer.queue_offset, answer.key
+            )
 
         def get_ready() -> None:
             nonlocal ready
-            ready = self._reply(opaque, physical_offset, queue_id, queue_offset, key)
+            ready = success()
 
         def done(status: PutStatus, reason: str) -> None:
-            if flag & ONEWAY_FLAG:
+            if status is not PutStatus.PUT_OK:
+                self._answer(answer, status, reason)
+            elif answer.flag & ONEWAY_FLAG:
                 return
-            if status is PutStatus.PUT_OK:
-                answer = ready or self._reply(opaque, physical_offset, queue_id, queue_offset, key)
+            elif len(acks):
+                answer.connection.send(ready or success())
             else:
-                message_id = self._message_id(physical_offset)
-                answer = self._reply_slowly(status, reason, opaque, message_id, queue_id, queue_offset, key)
-            if len(acks):
-                connection.send(answer)
-            else:
-                connection.send_now(answer)
+                answer.connection.send_now(ready or success())
 
         self._writer.when_acknowledged(end, level, done)
         if acks.is_lone:
             self._writer.after_turn(get_ready)
 
-    def _replier(
-        self,
-        connection: Connection,
-        opaque: int,
-        flag: int,
-        message_id: str,
-        queue_id: int,
-        queue_offset: int,
-        key: str,
-    ) -> Callable[[PutStatus, str], None]:
-        def done(status: PutStatus, reason: str) -> None:
-            if not flag & ONEWAY_FLAG:
-                connection.send(self._reply_slowly(status, reason, opaque, message_id, queue_id, queue_offset, key))
+    def _answer(self, answer: _Answer, status: PutStatus, reason: str) -> None:
+        """Sends the answer with whatever status its send has come to."""
+        if not answer.flag & ONEWAY_FLAG:
+            ids = answer.physical_offsets
+            queue_id, queue_offset, key = answer.queue_id, answer.queue_offset, answer.key
+            answer.connection.send(self._encode(status, reason, answer.opaque, ids, queue_id, queue_offset, key))
 
-        return done
-
-    def _reply_slowly(
+    def _encode(
         self,
         status: PutStatus,
         reason: str,
         opaque: int,
-        message_id: str,
+        physical_offsets: Sequence[int],
         queue_id: int,
         queue_offset: int,
         key: str,
     ) -> bytes:
-        """The reply with whatever status; the ids are there for all that mean "stored" (C++ reads them unchecked)."""
+        """Returns an answer; every status that means "stored" comes with the ids (C++ reads them unchecked)."""
         code = STATUS_CODES[status]
         ext = dict(self._fixed_ext)
         if code != ResponseCode.SERVICE_NOT_AVAILABLE:
             ext |= {
-                "msgId": message_id,
+                "msgId": self._message_ids(physical_offsets),
                 "queueId": str(queue_id),
                 "queueOffset": str(queue_offset),
                 "transactionId": key,
             }
         return encode_response(opaque, code, reason or None, ext)
 
-    def _message_id(self, physical_offset: int) -> str:
-        return f"{self._host_text}{physical_offset:016X}"
-
-    def _message_ids(self, physical_offsets: list[int]) -> str:
-        """Those of a batch, with commas between them."""
+    def _message_ids(self, physical_offsets: Sequence[int]) -> str:
+        """Returns the offset ids of stored messages, with commas between them."""
+        if not physical_offsets:
+            return ""
         texts = struct.pack(f">{len(physical_offsets)}Q", *physical_offsets).hex(",", 8).upper()
         return self._host_text + texts.replace(",", "," + self._host_text)
 
@@ -552,7 +590,5 @@ class SendHandlers:
         )
 
 
-def _bad_properties(size: int) -> ReplyError:
-    return ReplyError(
-        ResponseCode.MESSAGE_ILLEGAL, f"the message properties have {size} bytes, the limit is {PROPERTIES_MAX}"
-    )
+def _bad_properties(size: int, limit: int = PROPERTIES_MAX) -> ReplyError:
+    return ReplyError(ResponseCode.MESSAGE_ILLEGAL, f"the message properties have {size} bytes, the limit is {limit}")

@@ -8,17 +8,20 @@ itself. Order of checks and remarks: upstream's AbstractSendMessageProcessor.con
 import random
 from collections.abc import Callable
 
-from tandemq.broker.groups import GroupTable
 from tandemq.broker.live_config import LiveConfig
+from tandemq.broker.new_message import NewMessage
 from tandemq.broker.replies import bool_field, int_field, text_field
-from tandemq.broker.stats import BrokerStats
-from tandemq.broker.topics import TopicTable
+from tandemq.broker.tables.groups import GroupTable
+from tandemq.broker.tables.topics import TopicTable
+from tandemq.broker.telemetry.traffic import BrokerStats
 from tandemq.broker.writer import MessageWriter
 from tandemq.codec.codes import RequestCode, ResponseCode
 from tandemq.codec.command import Command, encode_response
 from tandemq.errors import CodecError, OffsetOutOfRange, ReplyError
+from tandemq.formats.envelope import Enveloped
 from tandemq.model.message import DELAY, ORIGIN_MESSAGE_ID, RETRY_TOPIC, WAIT, StoredMessage
-from tandemq.model.topic import DLQ_PREFIX, PERM_WRITE, RETRY_PREFIX, SubscriptionGroupConfig
+from tandemq.model.topic import DLQ_PREFIX, PERM_WRITE, RETRY_PREFIX, SubscriptionGroupConfig, is_internal_topic
+from tandemq.remoting.access.needs import SUB, needs, on_group, on_topic, require, topic_need
 from tandemq.remoting.connection import Connection
 from tandemq.remoting.dispatch import Handler
 from tandemq.replication.acks import PutStatus
@@ -54,12 +57,17 @@ class SendBackHandlers:
     def handlers(self) -> dict[int, Handler]:
         return {RequestCode.CONSUMER_SEND_MSG_BACK: self.send_back}
 
+    @needs(on_group("group", SUB), on_topic("originTopic", SUB, if_given=True))
     def send_back(self, connection: Connection, command: Command) -> bytes | None:
         ext = command.ext
         group = self._group(text_field(ext, "group"))
         if group.retry_queues <= 0:
             return encode_response(command.opaque, ResponseCode.SUCCESS)
         message = self._message(int_field(ext, "offset"))
+        if is_internal_topic(message.topic, self._live.broker.cluster_name):
+            # No consumer was ever given such a record.
+            raise ReplyError(ResponseCode.SYSTEM_ERROR, f"look message by offset failed, {message.physical_offset}")
+        require(command, topic_need(message.topic, SUB))
         properties = {**message.properties}
         origin = properties.setdefault(RETRY_TOPIC, message.topic)
         properties[WAIT] = "false"
@@ -83,18 +91,10 @@ class SendBackHandlers:
                 self._stats.send_back_flow(origin, group.name).add(1, message.size)
             connection.send(encode_response(command.opaque, code, None if ok else f"{status.name} {reason}".strip()))
 
-        self._writer.put_soon(
-            topic,
-            queue_id,
-            message.body,
-            properties,
-            (lambda status, reason: None) if command.is_oneway else done,
-            born_timestamp=message.born_timestamp,
-            born_host=message.born_host,
-            flag=message.flag,
-            sys_flag=message.sys_flag,
-            reconsume_times=message.reconsume_times + 1,
-        )
+        copied = NewMessage.copy_of(message, Enveloped(topic, queue_id, message.sys_flag, properties))
+        copied.reconsume_times += 1
+        copied.prepared_transaction_offset = 0
+        self._writer.put_soon(copied, (lambda status, reason: None) if command.is_oneway else done)
         return None
 
     def _group(self, name: str) -> SubscriptionGroupConfig:
@@ -115,7 +115,7 @@ class SendBackHandlers:
 
     def _message(self, offset: int) -> StoredMessage:
         try:
-            return self._store.read(offset)
+            return self._store.reader.read(offset)
         except (OffsetOutOfRange, CodecError):
             raise ReplyError(ResponseCode.SYSTEM_ERROR, f"look message by offset failed, {offset}") from None
 

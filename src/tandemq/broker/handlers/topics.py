@@ -1,6 +1,6 @@
 """Topic administration: create, update, delete, list (17, 18, 215, 21, 351).
 
-A change is answered when its snapshot is on disk; the name servers are told in the same turn.
+A change is answered when it is on disk; the name servers are told in the same turn.
 """
 
 import dataclasses
@@ -8,15 +8,19 @@ import logging
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
-from tandemq.broker.offsets import OffsetTable
 from tandemq.broker.replies import bool_field, int_field, text_field
-from tandemq.broker.snapshots import SnapshotFile
-from tandemq.broker.topics import TopicTable, TopicTableFull
+from tandemq.broker.tables.offsets import OffsetTable
+from tandemq.broker.tables.table_file import TableFile
+from tandemq.broker.tables.topics import TopicTable, TopicTableFull
+from tandemq.broker.writer import TOPIC_COPIES, MessageWriter
 from tandemq.codec import bodies, fastjson
 from tandemq.codec.codes import RequestCode, ResponseCode
 from tandemq.codec.command import Command, encode_response
-from tandemq.errors import ReplyError
-from tandemq.model.topic import DataVersion, TopicConfig, topic_name_problem
+from tandemq.errors import ConfigError, ReplyError
+from tandemq.formats.log_mark import TopicDeleted
+from tandemq.model.ack_level import parse_level
+from tandemq.model.topic import DataVersion, TopicConfig, is_internal_topic, topic_name_problem
+from tandemq.remoting.access.needs import CREATE, DELETE, GET, UPDATE, needs, on_cluster, on_topic, require, topic_need
 from tandemq.remoting.connection import Connection
 from tandemq.remoting.dispatch import Handler
 from tandemq.store.message_store import MessageStore
@@ -36,14 +40,16 @@ class TopicHandlers:
         topics: TopicTable,
         offsets: OffsetTable,
         store: MessageStore,
-        snapshot: SnapshotFile,
+        writer: MessageWriter,
+        file: TableFile,
         *,
         on_delete: Callable[[str], None] = lambda topic: None,
     ) -> None:
         self._topics = topics
         self._offsets = offsets
         self._store = store
-        self._snapshot = snapshot
+        self._writer = writer
+        self._file = file
         self._on_delete = on_delete
 
     def handlers(self) -> dict[int, Handler]:
@@ -55,6 +61,7 @@ class TopicHandlers:
             RequestCode.GET_TOPIC_CONFIG: self.one,
         }
 
+    @needs(on_topic("topic", CREATE | UPDATE))
     async def update(self, connection: Connection, command: Command) -> bytes:
         ext = command.ext
         name = text_field(ext, "topic")
@@ -72,8 +79,9 @@ class TopicHandlers:
         log.info("topic %s updated by %s", name[:130], connection.peer)
         return await self._put(command, [config])
 
+    @needs(audited=True, shows_body=True)
     async def update_list(self, connection: Connection, command: Command) -> bytes:
-        told = bodies.list_of(bodies.load_object(command.body, "topics").get("topicConfigList"), "topicConfigList")
+        told = bodies.list_of(bodies.load_request(command.body, "topics").get("topicConfigList"), "topicConfigList")
         if not told:
             raise ReplyError(ResponseCode.INVALID_PARAMETER, "topicConfigList is empty")
         return await self._put(command, [self._merged(bodies.topic_config_of(item)) for item in told])
@@ -87,34 +95,48 @@ class TopicHandlers:
         return dataclasses.replace(told, attributes=kept)
 
     async def _put(self, command: Command, configs: list[TopicConfig]) -> bytes:
+        require(command, *(topic_need(config.name, CREATE | UPDATE) for config in configs))
         for config in configs:
             if (problem := topic_name_problem(config.name)) is not None:
                 raise ReplyError(ResponseCode.INVALID_PARAMETER, problem)
-            if self._topics.is_system(config.name):
+            if self._is_own(config.name):
                 raise ReplyError(
                     ResponseCode.INVALID_PARAMETER, f"The topic[{config.name}] is conflict with system topic."
                 )
+            if TOPIC_COPIES in config.attributes:
+                try:
+                    parse_level(config.attributes[TOPIC_COPIES])
+                except ConfigError as error:
+                    raise ReplyError(ResponseCode.INVALID_PARAMETER, f"{TOPIC_COPIES}: {error}") from None
         try:
             self._topics.put_all(configs)
         except (ValueError, TopicTableFull) as error:
             raise ReplyError(ResponseCode.INVALID_PARAMETER, str(error)) from None
-        await self._snapshot.saved()
+        await self._file.saved()
         return encode_response(command.opaque, ResponseCode.SUCCESS)
 
+    @needs(on_topic("topic", DELETE))
     async def delete(self, connection: Connection, command: Command) -> bytes:
         name = text_field(command.ext, "topic")
         if (problem := topic_name_problem(name)) is not None:
             raise ReplyError(ResponseCode.INVALID_PARAMETER, problem)
-        if self._topics.is_system(name):
+        if self._is_own(name):
             raise ReplyError(ResponseCode.INVALID_PARAMETER, f"The topic[{name}] is conflict with system topic.")
-        log.info("topic %s deleted by %s", name, connection.peer)
-        self._topics.delete(name)
-        self._store.delete_topic(name)
-        self._offsets.remove_topic(name)
-        self._on_delete(name)
-        await self._snapshot.saved()
+        if name in self._topics or any(topic == name for topic, _ in self._store.reader.queues()):
+            # The log says it first: whoever follows it drops the queues at the same position.
+            put = self._writer.put_mark(TopicDeleted(name))
+            log.info("topic %s deleted by %s", name, connection.peer)
+            self._topics.delete(name)
+            self._offsets.remove_topic(name)
+            self._on_delete(name)
+            await put
+            await self._file.saved()
         return encode_response(command.opaque, ResponseCode.SUCCESS)
 
+    def _is_own(self, name: str) -> bool:
+        return self._topics.is_system(name) or is_internal_topic(name, "")
+
+    @needs(on_cluster(GET))
     def all(self, connection: Connection, command: Command) -> bytes:
         """For slaves: everything, or a page when they name one (5.x)."""
         table = self._topics.all()
@@ -128,6 +150,7 @@ class TopicHandlers:
         ext = {"totalTopicNum": str(len(table))}
         return encode_response(command.opaque, ResponseCode.SUCCESS, None, ext, fastjson.dumps(body))
 
+    @needs(on_topic("topic", GET))
     def one(self, connection: Connection, command: Command) -> bytes:
         name = text_field(command.ext, "topic")
         config = self._topics.get(name)

@@ -3,16 +3,18 @@
 from collections.abc import Callable
 
 from tandemq.broker.live_config import LiveConfig
+from tandemq.broker.new_message import NewMessage
 from tandemq.broker.replies import bool_field, int_field, text_field
-from tandemq.broker.stats import BrokerStats
-from tandemq.broker.timers import BadTimer, asks_for_timer, to_timer
-from tandemq.broker.transactions import TransactionService, immunity_ms
+from tandemq.broker.services.half_check import immunity_ms
+from tandemq.broker.services.timers import BadTimer, asks_for_timer, to_timer
+from tandemq.broker.services.transactions import TransactionService
+from tandemq.broker.telemetry.traffic import BrokerStats
 from tandemq.broker.writer import MessageWriter
 from tandemq.clock import Clock
 from tandemq.codec.codes import RequestCode, ResponseCode
 from tandemq.codec.command import Command, encode_response
-from tandemq.codec.envelope import Enveloped, from_half
 from tandemq.errors import CodecError, OffsetOutOfRange, ReplyError
+from tandemq.formats.envelope import Enveloped, from_half, real_destination
 from tandemq.model.message import (
     PRODUCER_GROUP,
     TRANSACTION_COMMIT,
@@ -21,6 +23,7 @@ from tandemq.model.message import (
     parse_offset_message_id,
 )
 from tandemq.model.topic import TRANS_CHECK_MAX_TIME_TOPIC, TRANS_HALF_TOPIC, topic_name_problem
+from tandemq.remoting.access.needs import PUB, UPDATE, needs, on_cluster, on_topic, require, topic_need
 from tandemq.remoting.connection import Connection
 from tandemq.remoting.dispatch import Handler
 from tandemq.replication.acks import PutStatus
@@ -53,6 +56,7 @@ class TransactionHandlers:
             RequestCode.RESUME_CHECK_HALF_MESSAGE: self.resume,
         }
 
+    @needs(on_topic("topic", PUB, if_given=True))
     def end(self, connection: Connection, command: Command) -> bytes | None:
         """Commit or roll back; a third answer ("unknown") is not answered at all, as upstream does."""
         ext = command.ext
@@ -62,6 +66,7 @@ class TransactionHandlers:
         if decision not in (TRANSACTION_COMMIT, TRANSACTION_ROLLBACK):
             return None
         half = self._half(int_field(ext, "commitLogOffset"))
+        require(command, topic_need(real_destination(half.properties)[0], PUB))
         if not bool_field(ext, "fromTransactionCheck") and self._is_too_late(half):
             return encode_response(command.opaque, ResponseCode.ILLEGAL_OPERATION)
         if half.properties.get(PRODUCER_GROUP) != text_field(ext, "producerGroup"):
@@ -75,11 +80,12 @@ class TransactionHandlers:
         self._service.decide(half.queue_offset)
         return encode_response(command.opaque, ResponseCode.SUCCESS)
 
+    @needs(on_cluster(UPDATE))
     def resume(self, connection: Connection, command: Command) -> bytes:
         """A half that was given up is asked about again, as if it were new (mqadmin resumeCheckHalfMessage)."""
         message_id = text_field(command.ext, "msgId")
         try:
-            half = self._store.read(parse_offset_message_id(message_id)[1])
+            half = self._store.reader.read(parse_offset_message_id(message_id)[1])
         except (ValueError, OffsetOutOfRange, CodecError) as error:
             raise ReplyError(ResponseCode.SYSTEM_ERROR, f"no message {message_id[:60]!r}: {error}") from None
         if half.topic != TRANS_CHECK_MAX_TIME_TOPIC:
@@ -92,7 +98,7 @@ class TransactionHandlers:
     def _half(self, offset: int) -> StoredMessage:
         try:
             # Up to the end of the log: the producer may answer before slow copies let readers see the half.
-            half = self._store.read(offset, self._store.appended)
+            half = self._store.reader.read(offset, self._store.appended)
         except (OffsetOutOfRange, CodecError):
             raise ReplyError(ResponseCode.SYSTEM_ERROR, "Find prepared transaction message failed") from None
         if half.topic != TRANS_HALF_TOPIC:
@@ -108,21 +114,11 @@ class TransactionHandlers:
         committed = from_half(half.sys_flag, half.properties)
         if (problem := topic_name_problem(committed.topic)) is not None:
             raise ReplyError(ResponseCode.MESSAGE_ILLEGAL, problem)
-        topic, queue_id, sys_flag, properties = self._timed(committed)
+        message = NewMessage.copy_of(half, self._timed(committed))
+        message.prepared_transaction_offset = half.physical_offset
+        topic = message.topic
         # Nobody waits for these copies: the producer had an answer for the half, and END_TRANSACTION is oneway.
-        appended = self._writer.put_soon(
-            topic,
-            queue_id,
-            half.body,
-            properties,
-            _ignore,
-            born_timestamp=half.born_timestamp,
-            born_host=half.born_host,
-            flag=half.flag,
-            sys_flag=sys_flag,
-            reconsume_times=half.reconsume_times,
-            prepared_transaction_offset=half.physical_offset,
-        )
+        appended = self._writer.put_soon(message, _ignore)
         self._stats.put_flow(topic).add(1, appended.size)
 
     def _timed(self, committed: Enveloped) -> Enveloped:

@@ -8,11 +8,11 @@ from typing import Any
 
 from tandemq.clock import Clock, SystemClock
 from tandemq.errors import ConfigError
-from tandemq.spark.archive_source import NAME, ArchiveSource
 from tandemq.spark.columns import DEFAULT_COLUMNS
-from tandemq.spark.lake import Lake, ManifestRow, archive_columns
+from tandemq.spark.lake.archive_source import NAME, ArchiveSource
+from tandemq.spark.lake.table import Lake, ManifestRow, archive_columns
+from tandemq.spark.runtime.query_start import started
 from tandemq.spark.session import tasks_at_a_time
-from tandemq.spark.streams import started
 
 BYTES_PER_CORE = 1 << 30
 """Log bytes of one micro-batch, for each task that runs at a time: a few tasks one after the other, so that none waits

@@ -1,26 +1,35 @@
-"""Replicas of a broker group against each other: equal up to the confirmed offset, or exactly where they differ."""
+"""Replicas of a broker group against each other: equal up to the confirmed offset, or exactly where they differ.
+
+Their logs are compared byte for byte, and their consume queues entry by entry.
+"""
 
 from collections.abc import Callable
 from dataclasses import asdict, dataclass, field
+from pathlib import Path
 from typing import Any
 
 from tandemq.clock import Clock, SystemClock
 from tandemq.errors import ConfigError
-from tandemq.spark.compare import DIFFERENCE_DDL, CompareRange, Replica, compare
+from tandemq.formats import layout
+from tandemq.spark.jobs.compare import DIFFERENCE_DDL, CompareRange, Replica, compare
+from tandemq.spark.jobs.compare_queues import CompareQueues, compare_queues, queues_of
 from tandemq.spark.jobs.tasks import run_tasks
-from tandemq.spark.store_files import StoreFiles, find_stores, log_end
+from tandemq.spark.source.store_files import StoreFiles, find_stores, log_end
 
 RANGE_BYTES = 128 << 20
+_QUEUES_PER_TASK = 64
 
 
 @dataclass
 class AuditResult:
-    """`equal` says it all; `differences` lists at most `listed_max` messages."""
+    """What was found: `equal`, or `differences`, of which at most `listed_max` are listed."""
 
     equal: bool = True
     start: int = 0
     stop: int = 0
     confirmed: int | None = None
+    queues: int = 0
+    """Consume queues that were compared."""
     replicas: dict[str, dict[str, Any]] = field(default_factory=dict)
     count: int = 0
     by_kind: dict[str, int] = field(default_factory=dict)
@@ -58,9 +67,29 @@ def audit(
     found = run_tasks(spark, items, compare, DIFFERENCE_DDL)
     rows = [row.asDict() for row in found.orderBy("physical_offset", "replica").collect()]
     unique = list({(row["physical_offset"], row["replica"]): row for row in rows}.values())
+    unique += _queue_differences(spark, tuple(replicas), result, say)
     _summarise(result, unique, listed_max)
     result.seconds = clock.monotonic() - started
     return result
+
+
+def _queue_differences(
+    spark: Any, replicas: tuple[Replica, ...], result: AuditResult, say: Callable[[str], None]
+) -> list[dict[str, Any]]:
+    """Returns how the consume queues differ; nothing, with a note, where a replica has none."""
+    without = [r.label for r in replicas if not (Path(r.root) / layout.CONSUME_QUEUE).is_dir()]
+    if without:
+        result.notes.append(f"consume queues were not compared: {', '.join(without)} has none")
+        return []
+    queues = queues_of(replicas)
+    result.queues = len(queues)
+    say(f"comparing {len(queues):,} consume queues")
+    items = [
+        CompareQueues(tuple(queues[start : start + _QUEUES_PER_TASK]), replicas, result.start, result.stop)
+        for start in range(0, len(queues), _QUEUES_PER_TASK)
+    ]
+    found = run_tasks(spark, items, compare_queues, DIFFERENCE_DDL)
+    return [row.asDict() for row in found.orderBy("topic", "queue_id", "queue_offset", "replica").collect()]
 
 
 def _bounds(stores: list[StoreFiles]) -> tuple[AuditResult, list[Replica]]:
@@ -96,6 +125,8 @@ def _summarise(result: AuditResult, rows: list[dict[str, Any]], listed_max: int)
         result.by_kind[row["kind"]] = result.by_kind.get(row["kind"], 0) + 1
         topic = row["topic"] or "?"
         result.by_topic[topic] = result.by_topic.get(topic, 0) + 1
+        if row["kind"] == "queue":
+            continue
         start, stop = row["physical_offset"], row["physical_offset"] + row["size"]
         if result.ranges and start <= result.ranges[-1][1]:
             result.ranges[-1] = (result.ranges[-1][0], max(stop, result.ranges[-1][1]))

@@ -16,21 +16,23 @@ from pathlib import Path
 from typing import Any
 
 from tandemq.clock import Clock, SystemClock
-from tandemq.codec.envelope import DELAY_LEVELS_DEFAULT, parse_delay_levels
 from tandemq.errors import ConfigError
-from tandemq.spark.jobs.tasks import run_tasks
-from tandemq.spark.scan import plan_ranges
-from tandemq.spark.store_files import NAME_DIGITS, StoreFiles, find_stores, log_end
-from tandemq.spark.views import (
-    INDEX_ENTRY,
+from tandemq.formats import layout
+from tandemq.formats.envelope import DELAY_LEVELS_DEFAULT, parse_delay_levels
+from tandemq.formats.index_file import file_size
+from tandemq.spark.jobs.derived_views import (
     RESULT_DDL,
     IndexWork,
     RangeWork,
     ViewSizes,
     build_index,
     fill_start,
+    keys_file,
     rebuild_range,
 )
+from tandemq.spark.jobs.tasks import run_tasks
+from tandemq.spark.source.scan import plan_ranges
+from tandemq.spark.source.store_files import StoreFiles, find_stores, log_end
 
 QUEUE_FILE_SIZE = 6_000_000
 INDEX_SLOTS = 5_000_000
@@ -96,10 +98,10 @@ def reindex(
 
 
 def _sizes(root: Path, queue_file: int, slots: int, entries: int, delay_levels: str) -> ViewSizes:
-    queue_file = queue_file or _first_size(root / "consumequeue") or QUEUE_FILE_SIZE
+    queue_file = queue_file or _first_size(root / layout.CONSUME_QUEUE) or QUEUE_FILE_SIZE
     slots, entries = slots or INDEX_SLOTS, entries or INDEX_ENTRIES
-    there = _first_size(root / "index")
-    expected = 40 + 4 * slots + INDEX_ENTRY.itemsize * entries
+    there = _first_size(root / layout.INDEX)
+    expected = file_size(slots, entries)
     if there and there != expected:
         raise ConfigError(
             f"the index files of {root} have {there} bytes, {slots} slots and {entries} entries make {expected}: give "
@@ -118,7 +120,7 @@ def _first_size(folder: Path) -> int:
 @contextmanager
 def _locked(root: Path, check: bool) -> Iterator[None]:
     """The lock that a broker holds on its store; a check of a live store only reads, but what it sees moves."""
-    path = root / "lock"
+    path = root / layout.LOCK
     handle = os.open(path, os.O_RDWR | os.O_CREAT, 0o644)
     try:
         try:
@@ -136,11 +138,11 @@ def _build(spark: Any, store: StoreFiles, sizes: ViewSizes, result: ReindexResul
     end = log_end(segments, None)
     result.messages_end = end
     new, keys = store.root / _NEW, store.root / _KEYS
-    (new / "consumequeue").mkdir()
-    (new / "index").mkdir()
+    (new / layout.CONSUME_QUEUE).mkdir()
+    (new / layout.INDEX).mkdir()
     pieces = plan_ranges(store.label, segments, segments[0].start, end, RANGE_BYTES)
     say(f"reading {end - segments[0].start:,} bytes of log in {len(pieces)} tasks")
-    work = [RangeWork(piece, str(new / "consumequeue"), str(keys), sizes) for piece in pieces]
+    work = [RangeWork(piece, str(new / layout.CONSUME_QUEUE), str(keys), sizes) for piece in pieces]
     rows = run_tasks(spark, work, rebuild_range, RESULT_DDL).collect()
     bounds: dict[tuple[str, int], tuple[int, int]] = {}
     counts: dict[int, int] = {}
@@ -151,7 +153,7 @@ def _build(spark: Any, store: StoreFiles, sizes: ViewSizes, result: ReindexResul
         known = bounds.get((row["topic"], row["queue_id"]), (row["first"], row["next"]))
         bounds[row["topic"], row["queue_id"]] = (min(known[0], row["first"]), max(known[1], row["next"]))
     for (topic, queue_id), (first, next_) in bounds.items():
-        fill_start(str(new / "consumequeue"), topic, queue_id, first, sizes)
+        fill_start(str(new / layout.CONSUME_QUEUE), topic, queue_id, first, sizes)
         result.entries += next_ - first
     result.queues = len(bounds)
     _build_index(spark, store.root, counts, sizes, result, say)
@@ -160,11 +162,11 @@ def _build(spark: Any, store: StoreFiles, sizes: ViewSizes, result: ReindexResul
 def _build_index(
     spark: Any, root: Path, counts: dict[int, int], sizes: ViewSizes, result: ReindexResult, say: Callable[[str], None]
 ) -> None:
-    parts = [(str(root / _KEYS / f"{s:0{NAME_DIGITS}d}.npy"), counts[s]) for s in sorted(counts) if counts[s]]
+    parts = [(str(keys_file(root / _KEYS, start)), counts[start]) for start in sorted(counts) if counts[start]]
     result.keys = sum(count for _, count in parts)
     per_file = sizes.index_entries - 1
     total = -(-result.keys // per_file)
-    names = _index_names(root / "index", total, parts, per_file)
+    names = _index_names(root / layout.INDEX, total, parts, per_file)
     works = []
     for number in range(total):
         start, stop = number * per_file, min(result.keys, (number + 1) * per_file)
@@ -173,7 +175,7 @@ def _build_index(
         if number:
             path, first, count = next(iter(_slices(parts, start - 1, start)))
             previous = (path, first + count - 1)
-        works.append(IndexWork(str(root / _NEW / "index" / names[number]), sources, previous, sizes))
+        works.append(IndexWork(str(root / _NEW / layout.INDEX / names[number]), sources, previous, sizes))
     say(f"chaining {result.keys:,} keys into {total} index files")
     run_tasks(spark, works, build_index, RESULT_DDL).collect()
     result.index_files = total
@@ -212,7 +214,7 @@ def _index_names(folder: Path, total: int, parts: list[tuple[str, int]], per_fil
 def _different(root: Path, new: Path) -> list[str]:
     """Files that are not the same in the store and in what its log gives."""
     found = []
-    for view in ("consumequeue", "index"):
+    for view in (layout.CONSUME_QUEUE, layout.INDEX):
         ours = {str(f.relative_to(new)) for f in (new / view).rglob("*") if f.is_file()}
         theirs = {str(f.relative_to(root)) for f in (root / view).rglob("*") if f.is_file()}
         found += sorted(ours ^ theirs)
@@ -225,7 +227,7 @@ def _swap(root: Path, new: Path) -> None:
     old = root / _OLD
     shutil.rmtree(old, ignore_errors=True)
     old.mkdir()
-    for view in ("consumequeue", "index"):
+    for view in (layout.CONSUME_QUEUE, layout.INDEX):
         if (root / view).exists():
             os.rename(root / view, old / view)
         os.rename(new / view, root / view)

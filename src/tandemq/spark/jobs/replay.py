@@ -1,8 +1,10 @@
 """A lake or a log back into a topic: a time range, filters, a rate limit; exactly once, also when it is run again.
 
 What is replayed is pinned before the first message is sent: `STATE/plan.json` holds the lake's version or the log's
-range and the name of the replay. A second run with the same state makes the same messages with the same keys, and the
-broker stores only those it does not have.
+range, how many tasks there are and the name of the replay. A second run with the same state makes the same messages
+with the same keys, and the broker stores only those it does not have.
+
+The order of a queue is kept: a task gets whole queues, sorted, and all messages of a queue go to one queue.
 """
 
 import json
@@ -14,13 +16,16 @@ from typing import Any
 
 from tandemq.clock import Clock, SystemClock
 from tandemq.errors import ConfigError
-from tandemq.spark.lake import Lake
-from tandemq.spark.lake_source import NAME as LAKE_FORMAT
-from tandemq.spark.lake_source import LakeSource
+from tandemq.spark.lake.lake_source import NAME as LAKE_FORMAT
+from tandemq.spark.lake.lake_source import LakeSource
+from tandemq.spark.lake.table import Lake
 from tandemq.spark.session import tasks_at_a_time
-from tandemq.spark.store_files import find_stores, log_end
+from tandemq.spark.source.store_files import find_stores, log_end
 
 COLUMNS = ("topic", "keys", "tags", "flag", "properties", "body")
+"""What a replayed message has of the old one."""
+ORDER = ("broker", "queue_id", "queue_offset")
+"""What its order is kept by."""
 
 
 @dataclass(frozen=True)
@@ -56,22 +61,25 @@ class ReplayResult:
 def replay(
     spark: Any, plan: ReplayPlan, *, say: Callable[[str], None] = lambda text: None, clock: Clock | None = None
 ) -> ReplayResult:
-    """Returns when every message was acknowledged. `messages` counts what was sent or found to be there already."""
+    """Ends when every message was acknowledged. `messages` counts what was sent or found to be there already."""
     from pyspark.sql import Observation, functions
 
     clock = clock or SystemClock()
     started = clock.monotonic()
-    pinned, resumed = _pinned(plan)
+    pinned, resumed = _pinned(plan, tasks_at_a_time(spark))
     rows = _lake_rows(spark, plan, pinned) if plan.lake else _log_rows(spark, plan, pinned)
     if plan.where:
         rows = rows.where(plan.where)
-    columns = [*COLUMNS, "queue_id"] if plan.keep_queues else list(COLUMNS)
+    queue = ("topic", "broker", "queue_id")
+    rows = rows.repartition(pinned["tasks"], *queue).sortWithinPartitions(*queue, "queue_offset")
+    rows = rows.withColumn("order_key", functions.concat_ws("/", *queue))
+    columns = [*COLUMNS, "queue_id" if plan.keep_queues else "order_key"]
     if plan.sink.get("topic"):
         columns.remove("topic")
     rows = rows.select(*columns)
     options = {"delivery": "exactly_once", "sinkId": f"replay:{plan.name}", **plan.sink}
     if plan.rate:
-        options["maxRate"] = str(max(1, plan.rate // tasks_at_a_time(spark)))
+        options["maxRate"] = str(max(1, plan.rate // min(pinned["tasks"], tasks_at_a_time(spark))))
     result = ReplayResult(pinned=json.dumps(pinned), resumed=resumed)
     say(f"replaying {json.dumps(pinned)}" + (" (again: what is stored already is not repeated)" if resumed else ""))
     counted = Observation("replayed")
@@ -82,8 +90,8 @@ def replay(
     return result
 
 
-def _pinned(plan: ReplayPlan) -> tuple[dict[str, Any], bool]:
-    """What the first run decided; later runs of the same replay take it over."""
+def _pinned(plan: ReplayPlan, tasks: int) -> tuple[dict[str, Any], bool]:
+    """Returns what the first run decided, which later runs of the same replay take over, and whether it did before."""
     if bool(plan.lake) == bool(plan.store):
         raise ConfigError("give either a lake or a store to replay from")
     asked = {
@@ -98,7 +106,7 @@ def _pinned(plan: ReplayPlan) -> tuple[dict[str, Any], bool]:
             changed = [key for key in asked if asked[key] != known["asked"].get(key)]
             raise ConfigError(f"{path} belongs to another replay ({', '.join(changed)} differ): use another --state")
         return known["pinned"], True
-    pinned = _pin_lake(plan) if plan.lake else _pin_log(plan)
+    pinned = {**(_pin_lake(plan) if plan.lake else _pin_log(plan)), "tasks": tasks}
     path.parent.mkdir(parents=True, exist_ok=True)
     temporary = path.with_suffix(".tmp")
     with open(temporary, "w") as file:
@@ -110,7 +118,12 @@ def _pinned(plan: ReplayPlan) -> tuple[dict[str, Any], bool]:
 
 
 def _pin_lake(plan: ReplayPlan) -> dict[str, Any]:
-    return {"version": Lake(plan.lake).files()[0]}
+    lake = Lake(plan.lake)
+    version = lake.files()[0]
+    lacking = sorted({*COLUMNS, *ORDER} - lake.columns())
+    if lacking:
+        raise ConfigError(f"{plan.lake} lacks the columns {', '.join(lacking)}: archive them to be able to replay")
+    return {"version": version}
 
 
 def _pin_log(plan: ReplayPlan) -> dict[str, Any]:
@@ -123,7 +136,7 @@ def _pin_log(plan: ReplayPlan) -> dict[str, Any]:
 
 def _lake_rows(spark: Any, plan: ReplayPlan, pinned: Mapping[str, Any]) -> Any:
     spark.dataSource.register(LakeSource)
-    columns = (*COLUMNS, "queue_id", "queue_offset", "store_timestamp")
+    columns = (*COLUMNS, *ORDER, "store_timestamp")
     reader = spark.read.format(LAKE_FORMAT).option("version", pinned["version"]).option("columns", ",".join(columns))
     reader = reader.option("topics", ",".join(plan.topics))
     if plan.from_ms >= 0:
@@ -136,7 +149,7 @@ def _lake_rows(spark: Any, plan: ReplayPlan, pinned: Mapping[str, Any]) -> Any:
 def _log_rows(spark: Any, plan: ReplayPlan, pinned: Mapping[str, Any]) -> Any:
     starts = {label: bounds[0] for label, bounds in pinned["log"].items()}
     stops = {label: bounds[1] for label, bounds in pinned["log"].items()}
-    columns = (*COLUMNS, "queue_id", "queue_offset", "store_timestamp")
+    columns = (*COLUMNS, *ORDER, "store_timestamp")
     reader = spark.read.format("rocketmq-commitlog").option("columns", ",".join(columns))
     # Time is a filter here, not a start: the ranges of tasks must not depend on what retention has deleted since.
     reader = reader.option("startingOffsets", json.dumps(starts)).option("endingOffsets", json.dumps(stops))

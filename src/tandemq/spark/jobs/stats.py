@@ -2,22 +2,21 @@
 page.
 """
 
-import json
 from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
-from tandemq.client.bulk import BlockingLink
+from tandemq.client.blocking_cluster import BlockingCluster
 from tandemq.clock import Clock, SystemClock
-from tandemq.codec import bodies, fastjson
-from tandemq.codec.codes import RequestCode
+from tandemq.codec import bodies
+from tandemq.codec.table_text import table_of
 from tandemq.errors import ConfigError, TandemError
+from tandemq.formats.layout import journal_path
 from tandemq.model.topic import DLQ_PREFIX, RETRY_PREFIX
-from tandemq.spark import report
-from tandemq.spark.broker_access import Cluster
+from tandemq.spark.jobs import html_report as report
 from tandemq.spark.options import ConnectOptions, PullOptions, milliseconds, parse
-from tandemq.spark.store_files import find_stores
+from tandemq.spark.source.store_files import find_stores
 
 WINDOWS_MAX = 2000
 TOP = 12
@@ -121,25 +120,20 @@ def committed_stored(path: str) -> Committed:
     for store in find_stores(path):
         file = store.root / "config" / "consumerOffset.json"
         if file.exists() and file.stat().st_size:
-            table, _ = bodies.offset_table_of(fastjson.loads(file.read_bytes()))
+            journal = journal_path(file)
+            found_table, _ = table_of(file.read_bytes(), journal.read_bytes() if journal.exists() else b"")
+            table, _ = bodies.offset_table_of(found_table)
             found += _rows_of(table, store.label)
     return found
 
 
 def committed_live(options: Mapping[str, str]) -> Committed:
     parsed: ConnectOptions = parse(PullOptions, dict(options))
-    cluster = Cluster(parsed)
+    cluster = BlockingCluster(parsed.cluster_access())
     found: Committed = []
     for name, group in cluster.groups().items():
-        address = group.master or next(iter(group.addresses.values()))
         try:
-            link = BlockingLink(address, timeout=parsed.request_timeout_ms / 1000, credentials=cluster.credentials())
-            try:
-                reply = link.call(RequestCode.GET_ALL_CONSUMER_OFFSET, {}).raise_for_code()
-            finally:
-                link.close()
-            table, _ = bodies.offset_table_of(fastjson.loads(bytes(reply.body)))
-            found += _rows_of(table, name)
+            found += _rows_of(cluster.committed_offsets(group), name)
         except TandemError:
             continue
     return found
@@ -179,34 +173,39 @@ def _lags(spark: Any, load: Callable[..., Any], window_ms: int, committed: Commi
     result.groups = sorted(totals.values(), key=lambda row: (-row["lag"], row["group"], row["topic"]))
 
 
-# -- the page ---------------------------------------------------------------------------------------
+# the page
 
 
 def write_report(result: StatsResult, path: str, title: str = "Traffic of a TandemQ log") -> None:
-    """A page with plots and tables; opens without a network."""
+    """Writes a page with plots and tables; it opens without a network."""
     stamps = sorted({row["window"] for row in result.windows})[-WINDOWS_MAX:]
-    labels = [_time(stamp) for stamp in stamps]
+    step = int(result.window_seconds * 1000)
     names = [row["topic"] for row in result.topics[:8]]
-    cells = {(row["topic"], row["window"]): row for row in result.windows}
+    shown = set(stamps)
 
-    def curve(measure: str) -> dict[str, list[float | None]]:
-        return {t: [float(cells[t, s][measure]) if (t, s) in cells else 0.0 for s in stamps] for t in names}
+    def curve(measure: str, between: float | None = 0.0) -> dict[str, list[report.Point]]:
+        """A window without messages has a rate of 0, but no latency."""
+        found: dict[str, list[tuple[int, float]]] = {name: [] for name in names}
+        for row in result.windows:
+            if row["topic"] in found and row["window"] in shown:
+                found[row["topic"]].append((row["window"], float(row[measure])))
+        return {name: report.with_gaps(sorted(points), step, between) for name, points in found.items()}
 
     total = sum(row["messages"] for row in result.topics)
     tags = [(f"{r['topic']} · {r['tag'] or '(none)'}", r["messages"]) for r in result.tags[:TOP]]
     producers = [(f"{r['host']} → {r['topic']}", r["messages"]) for r in result.producers[:TOP]]
     sections = [
-        report.section("Messages per second", report.lines(curve("rate"), labels, "msg/s")),
-        report.section("Bytes per second", report.lines(curve("byte_rate"), labels, "B/s")),
-        report.section("Born → store, 99th percentile", report.lines(curve("latency_p99_ms"), labels, "ms")),
+        report.section("Messages per second", report.lines(curve("rate"), "msg/s")),
+        report.section("Bytes per second", report.lines(curve("byte_rate"), "B/s")),
+        report.section("Born → store, 99th percentile", report.lines(curve("latency_p99_ms", None), "ms")),
         report.section("Topics", report.table(*_topic_table(result))),
         report.section("Tags", report.bars(tags, "msg")),
         report.section("Producers", report.bars(producers, "msg")),
         report.section("Lag per group", *_lag_parts(result)),
     ]  # fmt: skip
     subtitle = f"{total:,} messages in {len(result.topics)} topics, windows of {result.window_seconds:g} s"
-    if labels:
-        subtitle += f", {labels[0]} to {labels[-1]} UTC"
+    if stamps:
+        subtitle += f", {report.time_text(stamps[0])} to {report.time_text(stamps[-1])} UTC"
     Path(path).write_text(report.page(title, subtitle, sections))
 
 
@@ -228,23 +227,15 @@ def _topic_table(result: StatsResult) -> tuple[list[str], list[list[Any]]]:
 
 def _lag_parts(result: StatsResult) -> list[str]:
     rows = [
-        [f"{r['group']} · {r['topic']}", r["lag"], _time(r["oldest"]) if r["oldest"] else None] for r in result.groups
+        [f"{r['group']} · {r['topic']}", r["lag"], report.time_text(r["oldest"]) if r["oldest"] else None]
+        for r in result.groups
     ]
     parts = [report.table(["Group · topic", "Lag", "Oldest waiting since"], rows)]
-    stamps = sorted({row["window"] for row in result.group_windows})
-    if stamps:
-        cells = {(f"{r['group']} · {r['topic']}", r["window"]): r["waiting"] for r in result.group_windows}
-        names = list(dict.fromkeys(name for name, _ in cells))
-        series: dict[str, list[float | None]] = {n: [float(cells.get((n, s), 0)) for s in stamps] for n in names}
-        parts.append(report.lines(series, [_time(s) for s in stamps], "waiting, by when they were stored"))
+    step = int(result.window_seconds * 1000)
+    found: dict[str, list[tuple[int, float]]] = {}
+    for row in result.group_windows:
+        found.setdefault(f"{row['group']} · {row['topic']}", []).append((row["window"], float(row["waiting"])))
+    if found:
+        series = {name: report.with_gaps(sorted(points), step, 0.0) for name, points in found.items()}
+        parts.append(report.lines(series, "waiting, by when they were stored"))
     return parts
-
-
-def _time(stamp_ms: int) -> str:
-    from datetime import UTC, datetime
-
-    return datetime.fromtimestamp(stamp_ms / 1000, UTC).strftime("%Y-%m-%d %H:%M:%S")
-
-
-def as_text(result: StatsResult) -> str:
-    return json.dumps(result.to_json(), indent=1)

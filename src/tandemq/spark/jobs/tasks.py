@@ -1,36 +1,66 @@
 """Runs a Python function over a list of work items as Spark tasks, one item each: the frame of the batch jobs.
 
-`mapInArrow` over a range with one partition per item: works on local[*], a cluster and Spark Connect alike.
+An internal format whose partitions are the items and whose rows are what the function yields. It works on local[*], on
+a cluster and with Spark Connect alike, and needs no pandas, as `mapInArrow` does.
 """
 
-import warnings
+import base64
+import pickle
 from collections.abc import Callable, Iterator, Sequence
+from importlib import import_module
 from typing import Any, TypeVar
 
 import pyarrow as pa
+from pyspark.sql.datasource import DataSource, DataSourceReader, InputPartition
+from pyspark.sql.types import StructType
 
 Item = TypeVar("Item")
 
+NAME = "tandemq-tasks"
+
+
+class TaskPartition(InputPartition):
+    """One work item."""
+
+    def __init__(self, item: Any) -> None:
+        super().__init__(repr(item)[:100])
+        self.item = item
+
+
+class TaskReader(DataSourceReader):
+    """Calls a function, given as `module:name`, with each item."""
+
+    def __init__(self, items: list[Any], work: str) -> None:
+        self._items = items
+        self._work = work
+
+    def partitions(self) -> Sequence[InputPartition]:
+        return [TaskPartition(item) for item in self._items]
+
+    def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
+        if not isinstance(partition, TaskPartition):
+            return  # InputPartition(None): Spark starts one task even where there are no partitions
+        module, _, name = self._work.partition(":")
+        yield from getattr(import_module(module), name)(partition.item)
+
+
+class TaskSource(DataSource):
+    """Options: `work` (module:function) and `items` (pickled, base64)."""
+
+    @classmethod
+    def name(cls) -> str:
+        return NAME
+
+    def reader(self, schema: StructType) -> DataSourceReader:
+        return TaskReader(pickle.loads(base64.b64decode(self.options["items"])), self.options["work"])
+
 
 def run_tasks(spark: Any, items: Sequence[Item], work: Callable[[Item], Iterator[pa.RecordBatch]], ddl: str) -> Any:
-    """A DataFrame with the schema `ddl` of all batches that `work` yields; lazy, as DataFrames are."""
-    if not items:
-        return spark.createDataFrame([], ddl)
-    captured = list(items)
+    """Returns a DataFrame with the schema `ddl` of all batches that `work` yields; lazy, as DataFrames are.
 
-    def task(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        for batch in batches:
-            for number in batch.column("id").to_pylist():
-                yield from work(captured[number])
-
-    with warnings.catch_warnings():
-        # Spark checks for pandas here, and warns of its newest version; mapInArrow itself uses none of it.
-        warnings.simplefilter("ignore", FutureWarning)
-        return spark.range(0, len(captured), 1, len(captured)).mapInArrow(task, ddl)
-
-
-class Progress:
-    """What a job says while it runs; the CLI passes its own."""
-
-    def __init__(self, say: Callable[[str], None] = lambda text: None) -> None:
-        self.say = say
+    `work` is a function of a module, and items can be pickled: both are found again on executors.
+    """
+    spark.dataSource.register(TaskSource)
+    packed = base64.b64encode(pickle.dumps(list(items))).decode()
+    reader = spark.read.format(NAME).schema(ddl).option("work", f"{work.__module__}:{work.__qualname__}")
+    return reader.option("items", packed).load()

@@ -1,0 +1,1 @@
+"""What a master does by itself: delayed messages, timers and transaction checks."""

@@ -1,0 +1,277 @@
+"""Delivers messages for an exact time (RocketMQ 5: TIMER_DELIVER_MS, TIMER_DELAY_SEC, TIMER_DELAY_MS).
+
+They lie in rmq_sys_wheel_timer, queue 0, with their time in TIMER_OUT_MS. What waits is a heap of (time, offset) in
+memory (`timer_heap.py`), rebuilt from the log. How far deliveries have come is in the log too, as a small record in
+queue 1 of the same topic, so that a slave that takes over knows it without a file:
+
+    "<read time> <from> <seen>"   every message below `from` is settled; of those below `seen`, all whose time is
+                                  not after `read time` are; messages at or above `seen` were not read yet
+
+There is at most one progress record a second, and only while something is delivered. After a crash up to a second of
+deliveries comes twice, none is lost. A message that waits longer than ROLL_MS is appended again before retention can
+take it.
+"""
+
+import asyncio
+import contextlib
+import logging
+from collections.abc import Mapping
+
+from tandemq.broker.new_message import NewMessage
+from tandemq.broker.record_slices import messages_of
+from tandemq.broker.services.timer_heap import TimerHeap, TimerProgress
+from tandemq.broker.services.undeliverable import Undeliverable
+from tandemq.broker.writer import MessageWriter, WriteRefused
+from tandemq.clock import Clock
+from tandemq.errors import CodecError, InvalidRequest, MessageTooLarge, StoreError
+from tandemq.formats.envelope import Enveloped, delay_level, real_destination
+from tandemq.formats.record import PROPERTIES_MAX, parse_record
+from tandemq.model.message import REAL_QUEUE_ID, REAL_TOPIC, StoredMessage, encode_properties
+from tandemq.model.topic import TIMER_TOPIC, topic_name_problem
+from tandemq.store.message_store import MessageStore
+
+log = logging.getLogger(__name__)
+
+DELIVER_MS = "TIMER_DELIVER_MS"
+DELAY_SEC = "TIMER_DELAY_SEC"
+DELAY_MS = "TIMER_DELAY_MS"
+TIMER_PROPERTIES = (DELIVER_MS, DELAY_SEC, DELAY_MS)
+OUT_MS = "TIMER_OUT_MS"
+DEQUEUE_MS = "TIMER_DEQUEUE_MS"
+
+MESSAGES_QUEUE = 0
+PROGRESS_QUEUE = 1
+BATCH_MAX = 64
+READ_BATCH = 1024
+READ_BYTES = 1024 * 1024
+PROGRESS_SECONDS = 1.0
+RETRY_SECONDS = 1.0
+PAUSE_MAX = 1.0
+"""Times are wall times, pauses are not: a clock that is set, or a machine that slept, is noticed within a second."""
+ROLL_MS = 24 * 3600 * 1000
+"""Well below the log's usual retention of 72 hours. Where that is shorter, retention keeps what waits."""
+
+
+class BadTimer(InvalidRequest):
+    """The time is no number, or further away than the broker waits."""
+
+
+def asks_for_timer(properties: Mapping[str, str]) -> bool:
+    """Returns whether the message has a time; a delay level wins over a time, as upstream has it."""
+    return delay_level(properties) == 0 and any(name in properties for name in TIMER_PROPERTIES)
+
+
+def to_timer(
+    topic: str, queue_id: int, sys_flag: int, properties: Mapping[str, str], now_ms: int, delay_max_ms: int
+) -> Enveloped | None:
+    """Returns the message wrapped for the timer topic, None when its time has come. Raises BadTimer."""
+    due = _due(properties, now_ms)
+    if due <= now_ms:
+        return None
+    if due - now_ms > delay_max_ms:
+        raise BadTimer(
+            f"timer message illegal, the delay time should not be bigger than the max delay {delay_max_ms}ms; "
+            f"asked for {due - now_ms}ms"
+        )
+    wrapped = {**properties, OUT_MS: str(due), REAL_TOPIC: topic, REAL_QUEUE_ID: str(queue_id)}
+    return Enveloped(TIMER_TOPIC, MESSAGES_QUEUE, sys_flag, wrapped)
+
+
+def _due(properties: Mapping[str, str], now_ms: int) -> int:
+    for name, unit, base in ((DELAY_SEC, 1000, now_ms), (DELAY_MS, 1, now_ms), (DELIVER_MS, 1, 0)):
+        if (text := properties.get(name)) is not None:
+            if not text.isdecimal() or len(text) > 15:
+                raise BadTimer(f"{name}={text[:40]!r} is no number of {'seconds' if unit == 1000 else 'milliseconds'}")
+            return base + int(text) * unit
+    raise BadTimer("the message names no time")
+
+
+class TimerService:
+    """Runs only while the broker writes."""
+
+    def __init__(self, store: MessageStore, writer: MessageWriter, clock: Clock, *, store_host: bytes) -> None:
+        self.undeliverable = Undeliverable(writer)
+        self._store = store
+        self._writer = writer
+        self._clock = clock
+        self._store_host = store_host
+        self.heap = TimerHeap()
+        self._next = 0
+        """The next queue offset to load"""
+        self._loaded = TimerProgress()
+        self._written = TimerProgress()
+        self._read_ms = 0
+        self._seen = 0
+        """What was loaded when all of it that was due at `_read_ms` had been delivered."""
+        self._wake = asyncio.Event()
+        self._task: asyncio.Task[None] | None = None
+        self._progress_timer: asyncio.TimerHandle | None = None
+        self.delivered = 0
+
+    @property
+    def waiting(self) -> int:
+        return len(self.heap)
+
+    @property
+    def progress(self) -> TimerProgress:
+        return TimerProgress(self._read_ms, self.heap.lowest_offset(self._next), self._seen)
+
+    def start(self) -> None:
+        if self._task is None:
+            self.heap = TimerHeap()
+            self._loaded = self._written = self._last_progress()
+            self._read_ms, self._seen = self._loaded.read_ms, self._loaded.seen_below
+            self._next = max(self._loaded.settled_below, self._store.reader.queue_range(TIMER_TOPIC, MESSAGES_QUEUE)[0])
+            self._task = asyncio.get_running_loop().create_task(self._run(), name="timer messages")
+
+    async def stop(self) -> None:
+        task, self._task = self._task, None
+        if task is not None:
+            task.cancel()
+            await asyncio.gather(task, return_exceptions=True)
+        self._write_progress()
+
+    def arrived(self, queue_id: int) -> None:
+        """Learns that rmq_sys_wheel_timer has a new message in this queue."""
+        if queue_id == MESSAGES_QUEUE:
+            self._wake.set()
+
+    async def _run(self) -> None:
+        while True:
+            self._wake.clear()
+            pause = self._round()
+            if pause == 0:
+                await asyncio.sleep(0)
+                continue
+            try:
+                async with asyncio.timeout(pause):
+                    await self._wake.wait()
+            except TimeoutError:
+                pass
+
+    def _round(self) -> float | None:
+        """Does a bounded piece of work; returns the seconds until there is more, None when nothing is known to wait."""
+        try:
+            if self._load() or self._deliver() >= BATCH_MAX:
+                return 0
+        except (StoreError, WriteRefused) as error:
+            log.warning("timer messages wait: %s", error)
+            return RETRY_SECONDS
+        due = self.heap.next_due()
+        return None if due is None else min(PAUSE_MAX, max(0, due - self._clock.wall_ms()) / 1000) or 0.001
+
+    def _load(self) -> bool:
+        """Puts new messages into the heap; returns whether there may be more."""
+        first, last = self._store.reader.queue_range(TIMER_TOPIC, MESSAGES_QUEUE)
+        self._next = max(self._next, first)
+        if self._next >= last:
+            return False
+        found = self._store.reader.get(TIMER_TOPIC, MESSAGES_QUEUE, self._next, READ_BATCH, READ_BYTES, None)
+        for message in messages_of(found.slices):
+            due = out_ms(message)
+            if due is None:
+                continue
+            # A message that waits long comes up early enough to be appended again before retention takes it.
+            due = min(due, message.store_timestamp + ROLL_MS)
+            if not self._loaded.is_settled(message.queue_offset, due):
+                self.heap.add(due, message.queue_offset)
+        if found.next_offset <= self._next:
+            return False
+        self._next = found.next_offset
+        return True
+
+    def _deliver(self) -> int:
+        now, count = self._clock.wall_ms(), 0
+        while count < BATCH_MAX and (head := self.heap.peek()) is not None and head[0] <= now:
+            found = self._store.reader.get(TIMER_TOPIC, MESSAGES_QUEUE, head[1], 1, 1, None)
+            if found.slices:
+                self._put(parse_record(found.slices[0]), now)
+            else:
+                log.error("the timer message at queue offset %d is gone from the log", head[1])
+            self.heap.settle()
+            count += 1
+        if count:
+            # Both together: after the clock was set back, what arrives may be due before the old time, and waits.
+            head = self.heap.peek()
+            self._read_ms, self._seen = (now if head is None else min(now, head[0] - 1)), self._next
+            self._schedule_progress()
+        return count
+
+    def _put(self, message: StoredMessage, now_ms: int) -> None:
+        """Appends the message under its own topic, or under the timer topic once more when its time has not come."""
+        due = out_ms(message)
+        properties = {**message.properties}
+        topic, queue_id = TIMER_TOPIC, MESSAGES_QUEUE
+        if due is None or due <= now_ms:
+            try:
+                topic, queue_id = real_destination(properties)
+            except CodecError as error:
+                self.undeliverable.keep(message, str(error))
+                return
+            if (problem := topic_name_problem(topic)) is not None:
+                self.undeliverable.keep(message, problem)
+                return
+            del properties[REAL_TOPIC], properties[REAL_QUEUE_ID]
+            properties[DEQUEUE_MS] = str(now_ms)
+            if len(encode_properties(properties)) > PROPERTIES_MAX:
+                del properties[DEQUEUE_MS]  # it only informs; without it the copy is shorter than the original
+        try:
+            self._writer.append(NewMessage.copy_of(message, Enveloped(topic, queue_id, message.sys_flag, properties)))
+        except MessageTooLarge as error:
+            self.undeliverable.keep(message, str(error))
+            return
+        self.delivered += topic != TIMER_TOPIC
+
+    def _schedule_progress(self) -> None:
+        if self._progress_timer is None:
+            loop = asyncio.get_running_loop()
+            self._progress_timer = loop.call_later(PROGRESS_SECONDS, self._write_progress)
+
+    def _write_progress(self) -> None:
+        if self._progress_timer is not None:
+            self._progress_timer.cancel()
+            self._progress_timer = None
+        progress = self.progress
+        if progress.read_ms == self._written.read_ms:
+            return
+        try:
+            self._writer.append(
+                NewMessage(
+                    topic=TIMER_TOPIC,
+                    queue_id=PROGRESS_QUEUE,
+                    body=progress.encode(),
+                    properties={},
+                    born_timestamp=self._clock.wall_ms(),
+                    born_host=self._store_host,
+                )
+            )
+        except (StoreError, WriteRefused) as error:
+            log.warning("the progress of timer messages was not written: %s", error)
+        else:
+            self._written = progress
+
+    def _last_progress(self) -> TimerProgress:
+        """Returns what the log says last; at a start that is also what readers may not see yet."""
+        found: TimerProgress | None = None
+        for message in self._store.undispatched():
+            if message.topic == TIMER_TOPIC and message.queue_id == PROGRESS_QUEUE:
+                with contextlib.suppress(ValueError):
+                    found = TimerProgress.decode(message.body)
+        return found or self._dispatched_progress()
+
+    def _dispatched_progress(self) -> TimerProgress:
+        first, last = self._store.reader.queue_range(TIMER_TOPIC, PROGRESS_QUEUE)
+        for offset in range(last - 1, max(first, last - 100) - 1, -1):
+            found = self._store.reader.get(TIMER_TOPIC, PROGRESS_QUEUE, offset, 1, 1, None)
+            if found.slices:
+                try:
+                    return TimerProgress.decode(parse_record(found.slices[0]).body)
+                except ValueError:
+                    log.error("the timer progress record at queue offset %d is unreadable", offset)
+        return TimerProgress()
+
+
+def out_ms(message: StoredMessage) -> int | None:
+    """Returns when the message is due, None if it does not say."""
+    text = message.properties.get(OUT_MS, "")
+    return int(text) if text.isdecimal() and len(text) <= 15 else None

@@ -1,0 +1,50 @@
+"""Where the oldest message lies that is in the log only to be delivered later: retention keeps it.
+
+Asked of the log and the tables, not of the services, so that a slave, whose services rest, keeps the same messages.
+"""
+
+from collections.abc import Iterator
+
+from tandemq.broker.services.delay_schedule import DelaySchedule
+from tandemq.broker.services.timer_heap import TimerProgress
+from tandemq.broker.services.timers import MESSAGES_QUEUE, PROGRESS_QUEUE
+from tandemq.formats.record import parse_record
+from tandemq.model.topic import SCHEDULE_TOPIC, TIMER_TOPIC, TRANS_HALF_TOPIC
+from tandemq.store.message_store import MessageStore
+from tandemq.store.reader import Reader
+
+
+def first_waiting(store: MessageStore, schedule: DelaySchedule, half_offset: int | None) -> int | None:
+    """Returns the physical offset of the oldest message that waits, None if none does.
+
+    `half_offset` is the first half message that is not settled, None where nobody checks them.
+    """
+    return min(_waiting(store.reader, schedule, half_offset), default=None)
+
+
+def _waiting(reader: Reader, schedule: DelaySchedule, half_offset: int | None) -> Iterator[int]:
+    for level in schedule.levels:
+        yield from _position(reader, SCHEDULE_TOPIC, level - 1, schedule.offset(level))
+    yield from _position(reader, TIMER_TOPIC, MESSAGES_QUEUE, _settled_timers(reader))
+    if half_offset is not None:
+        yield from _position(reader, TRANS_HALF_TOPIC, 0, half_offset)
+
+
+def _position(reader: Reader, topic: str, queue_id: int, offset: int) -> Iterator[int]:
+    """Yields where a queue's message lies, nothing if the queue has none there or later."""
+    first, last = reader.queue_range(topic, queue_id)
+    if (offset := max(offset, first)) < last:
+        found = reader.get(topic, queue_id, offset, 1, 1, None)
+        if found.slices:
+            yield parse_record(found.slices[0]).physical_offset
+
+
+def _settled_timers(reader: Reader) -> int:
+    """Returns below which queue offset all timer messages were delivered."""
+    first, last = reader.queue_range(TIMER_TOPIC, PROGRESS_QUEUE)
+    if first < last and (found := reader.get(TIMER_TOPIC, PROGRESS_QUEUE, last - 1, 1, 1, None)).slices:
+        try:
+            return TimerProgress.decode(parse_record(found.slices[0]).body).settled_below
+        except ValueError:
+            pass
+    return 0

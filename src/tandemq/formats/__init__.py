@@ -1,0 +1,1 @@
+"""Every byte layout of the files that RocketMQ and TandemQ keep on disk, each defined once."""

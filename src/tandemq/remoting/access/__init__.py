@@ -1,0 +1,1 @@
+"""Access control: who signed a request, and what that account may do."""

@@ -1,0 +1,119 @@
+"""Who may open for writes: the cases of the register of a group, and no other way.  Pure.
+
+    1  the last holder restarts          heard all of its newest in_sync and, in a group of two or more, another member;
+       never opened under its register   every member and newcomer but one, itself counted
+       hears too few                     provisionally: alone, at one copy, until those it needs are heard
+    2  another member is promoted        heard every member and newcomer but the last holder
+    3  the holder's disk is lost         as 2, for the empty store at the holder's address
+    4  nobody has a register             not decided here: see MasterState
+
+A replica is *heard* when it has promised this candidate's epoch and then told its log and its register.  One whose
+machine crashed counts as silent in 2, 3 and for a promotion cut short: its unsynced tail may be gone.
+"""
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from enum import Enum
+
+from tandemq.codec.ha_register import Register
+from tandemq.replication.epochs import place_of
+from tandemq.replication.register import is_newer, newest
+
+
+class Case(Enum):
+    """The rule by which somebody opens; the value is shown to operators."""
+
+    HOLDER = "the last holder restarts"
+    CUT_SHORT = "a promotion was cut short"
+    PROMOTED = "another member is promoted"
+    LOST_DISK = "the holder's disk is lost"
+    NOT_NAMED = "the register does not name this replica"
+
+
+@dataclass(frozen=True, slots=True)
+class Heard:
+    """What a candidate knows of itself, or of a replica that promised its epoch."""
+
+    replica: str
+    register: Register | None
+    clean: bool = True
+    """Its machine has not crashed since it last had everything."""
+
+
+@dataclass(frozen=True, slots=True)
+class Judgement:
+    case: Case
+    register: Register
+    """The newest among those heard: it says who the members are and who reigned last."""
+    missing: frozenset[str] = frozenset()
+    """Who must still be heard."""
+    crashed: frozenset[str] = frozenset()
+    """Of these: heard, but their machine crashed, so that they count as silent."""
+    replaces: str = ""
+    """Case 3: the lost store whose place this one takes."""
+    yields: bool = False
+    """Somebody else holds a newer reign: one that was not promoted follows it."""
+
+    @property
+    def may_open(self) -> bool:
+        return not self.missing and self.case is not Case.NOT_NAMED
+
+    @property
+    def may_open_provisionally(self) -> bool:
+        """The last holder only, and only if it has reigned under its newest register."""
+        return self.case is Case.HOLDER
+
+    @property
+    def was_alone(self) -> bool:
+        """Nobody else was in sync with the last holder: nobody else can hold what it acknowledged at two copies."""
+        return self.register.in_sync == (self.register.holder,)
+
+
+def is_named(register: Register | None, replica: str, theirs: Register | None) -> bool:
+    """Whether a replica with this register promises to, follows, or answers that other one, which has `theirs`.
+
+    Case 3: the empty store at the last holder's address is answered though its identity is new; so is one that has
+    opened since, when an operator accepted to lose what this replica may hold.
+    """
+    if register is None or replica in register.member_ids:
+        return True
+    if place_of(replica) != place_of(register.holder):
+        return False
+    return theirs is None or (is_newer(theirs, register) and register.holder not in theirs.everybody)
+
+
+def judge(me: Heard, opened: bool, heard: Iterable[Heard]) -> Judgement | None:
+    """Whether this candidate may open; None: nobody has a register.
+
+    `opened`: its own log knows the epoch of its own register, so it has reigned under it.
+    """
+    own = me.register
+    counted = [one for one in heard if own is None or one.replica in own.everybody]
+    register = newest((own, *(one.register for one in counted)))
+    if register is None:
+        return None
+    present = {me.replica, *(one.replica for one in counted)}
+    clean = {one.replica for one in (me, *counted) if one.clean}
+    everybody, holder = register.everybody, register.holder
+    crashed = frozenset(everybody & (present - clean))
+    if holder == me.replica:
+        if not (opened and own is not None and own.epoch == register.epoch):
+            silent = everybody - clean
+            missing = frozenset() if len(silent) <= 1 else frozenset(silent)
+            return Judgement(Case.CUT_SHORT, register, missing, crashed & missing)
+        return Judgement(Case.HOLDER, register, _missing_of_holder(register, present))
+    if me.replica in register.member_ids:
+        missing = frozenset(everybody - {holder} - clean)
+        return Judgement(Case.PROMOTED, register, missing, crashed & missing, yields=True)
+    if own is None and place_of(me.replica) == place_of(holder):
+        missing = frozenset(everybody - {holder, me.replica} - clean)
+        return Judgement(Case.LOST_DISK, register, missing, crashed & missing, replaces=holder)
+    return Judgement(Case.NOT_NAMED, register, yields=True)
+
+
+def _missing_of_holder(register: Register, present: set[str]) -> frozenset[str]:
+    missing = frozenset(register.in_sync) - present
+    others = register.member_ids - {register.holder}
+    if not missing and others and not others & present:
+        return others
+    return missing

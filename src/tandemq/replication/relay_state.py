@@ -1,0 +1,287 @@
+"""A slave's side towards observers: it hands on what it has and what is confirmed.  Pure: bytes and `now` in.
+
+Any broker of a group, an observer too, may be followed by observers, so that neither the master nor a link between two
+sites carries the same bytes twice.  The session is the one a master speaks (ha_session), from CHALLENGE to DATA.  What
+makes a master is left out: nobody is counted, nobody is waited for, nobody can depose anybody.
+
+Only confirmed bytes are handed on: they are never cut.  When the history that this slave follows changes, every session
+ends; the observer greets again and is told the new one.
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from hashlib import sha256
+
+from tandemq.codec import ha_session as ha
+from tandemq.codec.ha_reasons import Reason
+from tandemq.codec.ha_seal import SEALED_VERSION, Handshake, SealBroken
+from tandemq.codec.ha_session import Ack, Challenge, Hello, Preamble, Refuse, Registered, Start, Welcome
+from tandemq.errors import CodecError
+from tandemq.replication.decisions import Batch, Close, Decision, Note, Send
+from tandemq.replication.epochs import History, ReplicaRecord, common_point, from_items, to_items
+from tandemq.replication.session import Session, SessionState
+
+UNPROVEN_SECONDS = 5.0
+"""How long a connection may take to say who it is."""
+SESSIONS_MAX = 16
+"""Observers of one slave; a chain is meant to spread them."""
+
+
+@dataclass(frozen=True, slots=True)
+class RelayTerms:
+    """What the operator decided, in seconds and bytes."""
+
+    group: str
+    shared_key: str = ""
+    heartbeat: float = 5.0
+    housekeeping: float = 20.0
+    batch: int = 8 << 20
+
+
+@dataclass(frozen=True, slots=True)
+class RelayLog:
+    """What this slave can hand on: [first, confirmed)."""
+
+    first: int
+    confirmed: int
+    segment_size: int
+
+
+class RelayState:
+    """The sessions of one slave's observers."""
+
+    def __init__(
+        self,
+        terms: RelayTerms,
+        record: Callable[[], ReplicaRecord],
+        log: Callable[[], RelayLog],
+        new_id: Callable[[], str],
+    ) -> None:
+        self.terms = terms
+        self._record, self._log, self._new_id = record, log, new_id
+        self.sessions: dict[int, Session] = {}
+
+    # --- connections ------------------------------------------------------------------------------------------------
+
+    def connected(self, session_id: int, peer: str, now: float) -> list[Decision]:
+        """Somebody connected to the HA port; it speaks first."""
+        out: list[Decision] = []
+        session = self.sessions[session_id] = Session(session_id, peer, now, now, now)
+        if len(self.sessions) > SESSIONS_MAX:
+            self._close(out, session, Reason.TOO_MANY, f"there are {SESSIONS_MAX} sessions already", now)
+        return out
+
+    def disconnected(self, session_id: int) -> None:
+        """The connection is gone."""
+        self.sessions.pop(session_id, None)
+
+    def changed(self, now: float) -> list[Decision]:
+        """This slave follows another history: what observers were told no longer holds."""
+        out: list[Decision] = []
+        for session in list(self.sessions.values()):
+            self._close(out, session, Reason.STOPPING, "this broker follows another reign now; greet it again", now)
+        return out
+
+    def receive(self, session_id: int, data: bytes | memoryview, now: float) -> list[Decision]:
+        """Bytes from an observer, however split."""
+        out: list[Decision] = []
+        session = self.sessions.get(session_id)
+        if session is None or not len(data):
+            return out
+        session.last_heard = now
+        if not session.spoke and not ha.is_extended(data[0]):
+            self._close(
+                out, session, Reason.NOT_MASTER, "this broker is a slave: it serves TandemQ observers only", now
+            )
+            return out
+        session.spoke = True
+        try:
+            for event in session.frames.feed(data):
+                self._dispatch(out, session, event, now)
+                if session_id not in self.sessions:
+                    break
+        except SealBroken as error:
+            self._close(out, session, Reason.KEY_REFUSED, f"{session.replica or session.peer}: {error}", now)
+        except CodecError as error:
+            self._close(out, session, Reason.CORRUPT, str(error), now)
+        return out
+
+    def _dispatch(self, out: list[Decision], session: Session, event: ha.Event, now: float) -> None:
+        if isinstance(event, Ack) and session.is_streaming:
+            self._on_ack(out, session, event, now)
+        elif isinstance(event, Preamble) and session.state is SessionState.CONNECTED:
+            self._on_preamble(out, session, event, now)
+        elif isinstance(event, Hello) and session.state is SessionState.CHALLENGED:
+            self._on_hello(out, session, event, now)
+        elif isinstance(event, Start) and session.state is SessionState.CHECKING:
+            self._on_start(out, session, event, now)
+        elif isinstance(event, Registered):
+            pass  # what an observer stored of the register matters to nobody
+        elif isinstance(event, Refuse | ha.Farewell):
+            self.sessions.pop(session.id, None)
+            out.append(Close(session.id, Reason.LOST, event.text))
+        else:
+            name = type(event).__name__
+            self._close(out, session, Reason.CORRUPT, f"{name} is not expected when {session.state.value}", now)
+
+    # --- handshake --------------------------------------------------------------------------------------------------
+
+    def _on_preamble(self, out: list[Decision], session: Session, preamble: Preamble, now: float) -> None:
+        record = self._record()
+        if not record.history.epochs:
+            text = "this broker has not followed a TandemQ master yet, so its log has no history to tell"
+            self._close(out, session, Reason.NOT_MASTER, text, now)
+            return
+        if preamble.version not in ha.VERSIONS:
+            text = f"HA session version {preamble.version}, this broker speaks up to {max(ha.VERSIONS)}"
+            self._close(out, session, Reason.VERSION, text, now)
+            return
+        key, group, promise = self.terms.shared_key, self.terms.group, record.promise
+        session.nonce, session.own_nonce = preamble.nonce, self._new_id()
+        session.frames.control_size_max = ha.CONTROL_SIZE_MAX
+        session.state = SessionState.CHALLENGED
+        told = (promise.number, promise.id, record.replica, record.register)
+        if not key:
+            proof = ha.key_proof("", "master", session.nonce, session.own_nonce, group)
+            self._send(out, session, Challenge(ha.VERSION, session.own_nonce, proof, *told), now)
+            return
+        handshake = Handshake(key, group, session.nonce, session.own_nonce, promise.number, ha.claim_of(*told[1:]))
+        self._send(out, session, Challenge(SEALED_VERSION, session.own_nonce, handshake.proof(), *told), now)
+        session.seal, theirs = handshake.seals()
+        session.frames.secure(theirs)
+
+    def _on_hello(self, out: list[Decision], session: Session, hello: Hello, now: float) -> None:
+        refusal = self._refusal(session, hello)
+        if refusal is not None:
+            self._close(out, session, *refusal, now)
+            return
+        record, log = self._record(), self._log()
+        session.replica, session.address, session.observer = hello.replica, hello.address, True
+        session.packs, session.proven = hello.compression == ha.ZSTD, True
+        session.hello, session.history = hello, from_items(hello.history)
+        history = History(tuple(epoch for epoch in record.history.epochs if epoch.start <= log.confirmed))
+        session.start_max = common_point(history, log.confirmed, session.history, hello.end) or 0
+        empty_at = log.first
+        if hello.last_file_only:
+            empty_at = max(log.first, log.confirmed - log.confirmed % log.segment_size)
+        welcome = Welcome(
+            replica=record.replica,
+            open=True,
+            number=record.promise.number,
+            id=record.promise.id,
+            first=log.first,
+            end=log.confirmed,
+            start_empty_at=empty_at,
+            history=to_items(history),
+            members=sorted(record.members),
+            in_sync=sorted(record.in_sync),
+            register=record.register,
+        )
+        session.sent = empty_at
+        session.state = SessionState.CHECKING
+        self._send(out, session, welcome, now)
+
+    def _refusal(self, session: Session, hello: Hello) -> tuple[Reason, str] | None:
+        record, log = self._record(), self._log()
+        expected = ha.key_proof("", "slave", session.nonce, session.own_nonce, hello.replica)
+        if session.seal is None and not ha.same_proof(hello.proof, expected):
+            return Reason.KEY_REFUSED, f"{hello.replica} from {session.peer} did not prove the shared key"
+        if not hello.observer:
+            return Reason.NOT_MASTER, "this broker is a slave: it serves observers (haObserver=true) only"
+        if hello.group != self.terms.group:
+            return Reason.WRONG_GROUP, f"observer of group {hello.group!r} at a slave of group {self.terms.group!r}"
+        if hello.replica == record.replica:
+            return Reason.SAME_IDENTITY, f"the observer at {session.peer} has this slave's own identity {hello.replica}"
+        if hello.segment_size != log.segment_size:
+            text = f"the observer's segments have {hello.segment_size} bytes, this slave's {log.segment_size}"
+            return Reason.SEGMENT_SIZE, text
+        if (hello.promised_number, hello.promised_id) != (record.promise.number, record.promise.id):
+            text = f"the observer belongs to epoch {hello.promised_number}, this slave to {record.promise.number}"
+            return Reason.PROMISED, text
+        return None
+
+    def _on_start(self, out: list[Decision], session: Session, start: Start, now: float) -> None:
+        log = self._log()
+        if not log.first <= start.offset <= log.confirmed or start.offset > max(session.start_max, session.sent):
+            text = f"START at {start.offset}, this slave hands on [{log.first}, {log.confirmed})"
+            self._close(out, session, Reason.OFFSET_GONE, text, now)
+            return
+        session.sent = session.received = session.applied = start.offset
+        session.durable = min(start.durable, start.offset)
+        session.state = SessionState.CATCHING_UP
+        session.rate_from = now
+        out.append(Note("observer", f"observer {session.replica} ({session.peer}) follows from {start.offset}"))
+
+    def _on_ack(self, out: list[Decision], session: Session, ack: Ack, now: float) -> None:
+        if not session.received <= ack.received <= session.sent:
+            text = f"ack of {ack.received}, it was sent up to {session.sent}"
+            self._close(out, session, Reason.BAD_ACK, text, now)
+            return
+        session.received, session.applied = ack.received, ack.applied
+        session.durable = max(session.durable, min(ack.durable, ack.received))
+        if session.received >= self._log().confirmed:
+            session.caught_up_at = now
+
+    # --- log bytes --------------------------------------------------------------------------------------------------
+
+    def next_batch(self, session_id: int) -> Batch | None:
+        """Returns what to send next on a session; None if it has everything."""
+        session, log = self.sessions.get(session_id), self._log()
+        if session is None or not session.is_streaming or session.sent >= log.confirmed:
+            return None
+        if session.sent < log.first:
+            return None  # retention has overtaken it: `tick` ends the session
+        stop = self._record().history.stop_of(session.sent, log.confirmed)
+        room = log.segment_size - session.sent % log.segment_size
+        size = min(stop - session.sent, room, ha.PACK_SIZE_MAX if session.packs else self.terms.batch)
+        return Batch(session.sent, size)
+
+    def frame(self, session_id: int, data: memoryview) -> bytes:
+        """Returns a batch as one frame, its bytes included."""
+        session = self.sessions[session_id]
+        epoch, confirmed = self._record().history.number_at(session.sent), self._log().confirmed
+        session.told_confirmed = confirmed
+        if session.packs:
+            packed = ha.encode_packed(epoch, session.sent, confirmed, data)
+            return packed if session.seal is None else ha.sealed(packed, session.seal)
+        if session.seal is None:
+            return ha.encode_data_header(epoch, session.sent, confirmed, data) + data
+        digest = sha256(data).digest()
+        head = ha.encode_sealed_data_header(
+            session.seal, epoch, session.sent, confirmed, len(data), digest, False, False
+        )
+        return head + data
+
+    # --- time -------------------------------------------------------------------------------------------------------
+
+    def tick(self, now: float) -> list[Decision]:
+        """Heartbeats and silence."""
+        out: list[Decision] = []
+        log = self._log()
+        for session in list(self.sessions.values()):
+            if not session.is_streaming and now - session.connected_at >= UNPROVEN_SECONDS:
+                self._close(out, session, Reason.SILENT, "it did not say who it is", now)
+            elif now - session.last_heard >= self.terms.housekeeping:
+                text = f"the observer was silent for {self.terms.housekeeping:g} s"
+                self._close(out, session, Reason.SILENT, text, now)
+            elif session.is_streaming and session.sent < log.first:
+                text = f"bytes from {session.sent} on are gone, the log begins at {log.first}"
+                self._close(out, session, Reason.OFFSET_GONE, text, now)
+            elif session.is_streaming and now - session.last_sent >= self.terms.heartbeat:
+                session.last_sent = now
+                epoch = self._record().history.number_at(session.sent)
+                beat = ha.encode_data_header(epoch, session.sent, min(log.confirmed, session.sent), b"")
+                out.append(Send(session.id, beat, session.seal))
+        return out
+
+    # --- small things -----------------------------------------------------------------------------------------------
+
+    def _send(self, out: list[Decision], session: Session, message: ha.Control, now: float) -> None:
+        session.last_sent = now
+        out.append(Send(session.id, ha.encode_control(message), session.seal))
+
+    def _close(self, out: list[Decision], session: Session, reason: Reason, text: str, now: float) -> None:
+        self._send(out, session, Refuse(reason.value, text, self._record().promise.number), now)
+        out.append(Close(session.id, reason, text))
+        out.append(Note(f"ended-{reason.value}", f"session of {session.replica or session.peer} ended: {text}"))
+        self.sessions.pop(session.id, None)

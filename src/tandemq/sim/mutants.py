@@ -1,0 +1,734 @@
+"""Replication with one rule broken at a time: proof that the simulator would notice.
+
+Each mutant replaces one small piece of the real code while it is active.  `rule` is the number of the safety rule it
+breaks (replication/master_state.py lists them), or a word for what else it is.
+"""
+
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass, replace
+from typing import Any
+
+from tandemq.codec import ha_session as ha
+from tandemq.codec.ha_register import Register
+from tandemq.model.ack_level import AckLevel
+from tandemq.replication import accession, acks, epochs, hands, master_state, promotion, slave_state
+from tandemq.replication import register as registers
+from tandemq.replication.decisions import Confirm, Decision, Save, Send, Truncate
+from tandemq.replication.epochs import Epoch, History, Promise
+from tandemq.replication.session import SessionState
+from tandemq.sim import node as sim_node
+from tandemq.sim import simulator as sim_simulator
+
+Patch = tuple[Any, str, Any]
+
+
+@dataclass(frozen=True, slots=True)
+class Mutant:
+    """One broken rule."""
+
+    name: str
+    seed: int
+    """One that notices it, to look at first; any of the first 200 may."""
+    rule: str
+    breaks: str
+    patches: tuple[Patch, ...]
+
+    @contextmanager
+    def active(self) -> Iterator[None]:
+        """Broken inside, whole again outside."""
+        with ExitStack() as stack:
+            for target, attribute, replacement in self.patches:
+                original = target.__dict__[attribute]
+                stack.callback(setattr, target, attribute, original)
+                setattr(target, attribute, replacement)
+            yield
+
+
+def _offsets_alone(mine: History, my_end: int, theirs: History, their_end: int) -> int | None:
+    return min(my_end, their_end)
+
+
+def _numbers_only(mine: History, my_end: int, theirs: History, their_end: int) -> int | None:
+    def nameless(history: History) -> History:
+        return History(tuple(Epoch(epoch.number, "", epoch.start) for epoch in history.epochs))
+
+    return _COMMON_POINT(nameless(mine), my_end, nameless(theirs), their_end)
+
+
+_COMMON_POINT = epochs.common_point
+_PREPARED = master_state.MasterState.prepared
+_ACKED = acks.AckQueue.acked
+_ON_WELCOME = slave_state.SlaveState._on_welcome
+
+
+def _prepared_without_saving(self: Any, end: int, now: float) -> list[Decision]:
+    return [decision for decision in _PREPARED(self, end, now) if not isinstance(decision, Save)]
+
+
+def _acked_per_connection(self: Any, replica: str, received: int, durable: int, *, classic: bool = False) -> None:
+    _ACKED(self, replica, received, durable, classic=classic)
+    _ACKED(self, replica + " again", received, durable, classic=classic)
+
+
+def _any_report(self: Any, out: list[Decision], session: Any, data: bytes, now: float) -> None:
+    for report in session.reports.feed(data):
+        if session.state is SessionState.CONNECTED:
+            self._on_first_report(out, session, report, now)
+        else:
+            session.received = report
+            self._progress(out, session, now)
+        if session.id not in self.sessions:
+            return
+
+
+def _no_cut(self: Any, out: list[Decision], welcome: Any) -> int:
+    end: int = self.log.end
+    return end
+
+
+def _hears_nobody(register: Any, present: Any) -> frozenset[str]:
+    return frozenset()
+
+
+def _join_unrecorded(self: Any, out: list[Decision], session: Any) -> None:
+    session.state = SessionState.IN_SYNC
+
+
+def _nobody_further(self: Any) -> None:
+    return None
+
+
+def _nothing(self: Any, *arguments: Any, **more: Any) -> None:
+    return None
+
+
+def _everything_confirmed(self: Any) -> int:
+    return int(self.log.end) if self.phase is master_state.Phase.OPEN else 0
+
+
+def _slave_confirms_all(self: Any, out: list[Decision], offset: int) -> None:
+    if self.log.end > self.confirmed:
+        self.confirmed = self.log.end
+        out.append(Confirm(self.log.end))
+
+
+def _durable_at_once(self: Any, out: list[Decision], now: float) -> None:
+    received = self.log.end
+    self._acked = (received, received)
+    self.last_sent = now
+    out.append(Send(self._session, ha.encode_ack(self._number, received, received, self.applied), self._seal))
+
+
+def _own_disk_ignored(self: Any, level: AckLevel, local_flush: bool = False) -> int:
+    others = level.needed(self.group_size) - 1
+    return int(self._kth(others, level.durable)) if others > 0 else 1 << 62
+
+
+def _serves_anybody(self: Promise, number: int, id: str) -> bool:
+    return True
+
+
+def _adopts_before_cutting(self: Any, out: list[Decision], welcome: Any, now: float) -> None:
+    mine: list[Decision] = []
+    _ON_WELCOME(self, mine, welcome, now)
+    mine.sort(key=lambda decision: 0 if isinstance(decision, Save) else 1 if isinstance(decision, Truncate) else 2)
+    out.extend(mine)
+
+
+def _leaves_at_once(self: Any, out: list[Decision], now: float) -> None:
+    for replica in list(self._away):
+        del self._away[replica]
+        if replica in self.record.in_sync:
+            self._leave(out, self.record.in_sync - {replica})
+
+
+def _all_but_holder_in_sync(me: Any, opened: bool, heard: Any) -> Any:
+    found = _JUDGE(me, opened, heard)
+    if found is None or found.case is not accession.Case.PROMOTED:
+        return found
+    return replace(found, missing=found.missing & frozenset(found.register.in_sync))
+
+
+def _promote_asks_nobody(me: Any, opened: bool, heard: Any) -> Any:
+    found = _JUDGE(me, opened, heard)
+    if found is None or found.case is not accession.Case.PROMOTED:
+        return found
+    return replace(found, missing=frozenset())
+
+
+def _lost_disk_asks_nobody(me: Any, opened: bool, heard: Any) -> Any:
+    found = _JUDGE(me, opened, heard)
+    if found is None or found.case is not accession.Case.LOST_DISK:
+        return found
+    return replace(found, missing=frozenset())
+
+
+def _own_register_judges(me: Any, opened: bool, heard: Any) -> Any:
+    return _JUDGE(me, opened, [replace(one, register=None) for one in heard] if me.register is not None else heard)
+
+
+def _crashed_count(me: Any, opened: bool, heard: Any) -> Any:
+    return _JUDGE(replace(me, clean=True), opened, [replace(one, clean=True) for one in heard])
+
+
+def _cut_short_as_holder(me: Any, opened: bool, heard: Any) -> Any:
+    return _JUDGE(me, True, heard)
+
+
+def _without_another_member(register: Any, present: Any) -> frozenset[str]:
+    return frozenset(register.in_sync).difference(present)
+
+
+def _by_revision(one: Any, other: Any) -> bool:
+    if one is None:
+        return False
+    return other is None or bool(one.revision > other.revision)
+
+
+def _promise_unsaved(self: Any, out: list[Decision], challenge: Any) -> None:
+    promise = Promise(challenge.number, challenge.id)
+    if self.record.promise.allows(promise.number, promise.id):
+        self.record = self.record.with_(promise=promise)
+
+
+def _registered_unsaved(self: Any, out: list[Decision], register: Any, now: float) -> None:
+    promise = self.record.promise
+    if (register.epoch, register.epoch_id) == (promise.number, promise.id):
+        self._send(out, ha.Registered(register.epoch, register.revision), now)
+
+
+def _opens_unstored(self: Any, out: list[Decision], now: float) -> None:
+    self._writes_to = frozenset()
+    _OPEN_IF_STORED(self, out, now)
+
+
+def _joins_at_once(self: Any, replica: str) -> frozenset[str]:
+    return frozenset()
+
+
+def _all_members_count(self: Any) -> frozenset[str]:
+    register = self.read()
+    return register.member_ids if register is not None else frozenset()
+
+
+def _holds_anything(self: Any, session: Any) -> bool:
+    return True
+
+
+def _rank_of_last_byte(history: History, end: int, alone_from: int = -1) -> tuple[int, int, int]:
+    regular = history.regular_end(end)
+    return history.number_before(regular), regular, end
+
+
+def _rank_of_hello(history: History, end: int, alone_from: int = -1) -> tuple[int, int, int]:
+    regular = history.regular_end(end)
+    return history.last_number, regular, end
+
+
+def _rank_without_regard(history: History, end: int, alone_from: int = -1) -> tuple[int, int, int]:
+    return max((e.number for e in history.epochs if e.start <= end), default=0), end, end
+
+
+def _anybody_named(register: Any, replica: str, theirs: Any) -> bool:
+    return True
+
+
+def _identity_is_address(place: str, random_text: str) -> str:
+    return f"{place}#0"
+
+
+def _prepare_unflushed(self: Any) -> int:
+    store = self.store
+    end = hands.complete_end(store)
+    if end < store.appended:
+        store.truncate(end)
+    return int(store.appended)
+
+
+def _disks_of_stayers_ignored(self: Any, replica: str) -> int:
+    return 1 << 62
+
+
+def _save_aside_unsynced(self: Any, start: int, end: int) -> None:
+    sync, self._disk.sync_file = self._disk.sync_file, lambda path: None
+    try:
+        _SAVE_ASIDE(self, start, end)
+    finally:
+        self._disk.sync_file = sync
+
+
+def _joining_count(self: Any, out: list[Decision], session: Any) -> None:
+    register = self.register
+    if register is not None and session.replica in register.joining_ids:
+        session.state = SessionState.IN_SYNC
+        return
+    _JOIN_BY_REGISTER(self, out, session)
+
+
+def _classic_always_counts(self: Any, others: int) -> Any:
+    return [*self._copies.values(), *self._classic.values()]
+
+
+def _counts_classic(self: Any, out: list[Decision], session: Any) -> bool:
+    return True
+
+
+def _size_of_in_sync(self: Any, reachable: Any) -> int:
+    register = self.read()
+    return len(register.in_sync) if register is not None else 1
+
+
+def _begins_a_group(self: Any, node: Any) -> bool:
+    return False
+
+
+def _append_called_flushed(self: Any, offset: int, now: float) -> list[Decision]:
+    self.log.flushed = self.log.end
+    out: list[Decision] = []
+    self._ack_if_moved(out, now)
+    return out
+
+
+def _acks_before_append(self: Any, data: Any, now: float) -> list[Decision]:
+    out = _RECEIVE(self, data, now)
+    return sorted(out, key=lambda decision: 0 if isinstance(decision, Send) else 1)
+
+
+def _keeps_waiting(self: Any, status: Any, reason: str) -> None:
+    return None
+
+
+def _any_register(self: Any, out: list[Decision], register: Any, now: float) -> None:
+    self._save(out, register=register)
+    self._send(out, ha.Registered(register.epoch, register.revision), now)
+
+
+def _own_register_unsaved(self: Any, out: list[Decision], judgement: Any, now: float) -> None:
+    mine: list[Decision] = []
+    _WRITE_REGISTER(self, mine, judgement, now)
+    first = next(index for index, decision in enumerate(mine) if isinstance(decision, Save))
+    out.extend(mine[:first] + mine[first + 1 :])
+
+
+def _never_crashed(self: Any) -> Any:
+    return self
+
+
+def _meets_nobody(self: Any, out: list[Decision], session: Any, hello: Any, now: float) -> bool:
+    return False
+
+
+_JUDGE = accession.judge
+_OPEN_IF_STORED = master_state.MasterState._open_if_stored
+_WRITE_REGISTER = master_state.MasterState._write_register
+_JOIN_BY_REGISTER = master_state.MasterState._join_by_register
+_SAVE_ASIDE = hands.StoreHands.save_aside
+_RECEIVE = slave_state.SlaveState.receive
+_MASTER, _SLAVE = master_state.MasterState, slave_state.SlaveState
+
+MUTANTS: tuple[Mutant, ...] = (
+    Mutant(
+        "offsets-alone",
+        3,
+        "1",
+        "logs are compared by length, not by named epochs",
+        ((master_state, "common_point", _offsets_alone), (slave_state, "common_point", _offsets_alone)),
+    ),
+    Mutant(
+        "numbers-only",
+        5,
+        "1",
+        "two reigns of one number count as the same, and promises are by number only",
+        (
+            (master_state, "common_point", _numbers_only),
+            (slave_state, "common_point", _numbers_only),
+            (Promise, "allows", lambda self, number, id: number >= self.number),
+            (Promise, "__eq__", lambda self, other: self.number == other.number),
+        ),
+    ),
+    Mutant(
+        "epoch-not-saved",
+        35,
+        "1",
+        "a reign begins without its epoch on disk",
+        ((master_state.MasterState, "prepared", _prepared_without_saving),),
+    ),
+    Mutant(
+        "ack-counted-twice",
+        0,
+        "2",
+        "one slave counts as two copies",
+        ((acks.AckQueue, "acked", _acked_per_connection),),
+    ),
+    Mutant(
+        "ack-above-sent",
+        2,
+        "2",
+        "acks of bytes that were never sent count",
+        ((master_state.MasterState, "_receive_classic", _any_report),),
+    ),
+    Mutant(
+        "no-truncation",
+        3,
+        "2",
+        "a slave keeps its own bytes behind the common point",
+        ((slave_state.SlaveState, "_align", _no_cut),),
+    ),
+    Mutant(
+        "asks-nobody",
+        10,
+        "3",
+        "a crashed master writes without asking",
+        ((accession, "_missing_of_holder", _hears_nobody),),
+    ),
+    Mutant(
+        "in-sync-not-on-record",
+        12,
+        "3",
+        "acks count before it is on disk who is in sync",
+        ((master_state.MasterState, "_join", _join_unrecorded),),
+    ),
+    Mutant(
+        "takes-nothing-back",
+        0,
+        "3",
+        "a crashed master asks but does not take its tail back",
+        ((master_state.MasterState, "_furthest", _nobody_further),),
+    ),
+    Mutant(
+        "leaves-at-once",
+        77,
+        "3",
+        "a replica leaves the record before the master's own disk has what it held",
+        ((master_state.MasterState, "_drop_absent", _leaves_at_once),),
+    ),
+    Mutant("cut-not-saved", 3, "4", "cut bytes are not saved aside", ((hands.StoreHands, "save_aside", _nothing),)),
+    Mutant(
+        "reigns-on",
+        1,
+        "5",
+        "a higher epoch does not end a reign",
+        ((master_state.MasterState, "_step_down", _nothing),),
+    ),
+    Mutant(
+        "serves-older-masters",
+        9,
+        "5",
+        "a slave that promised a newer master still serves an older one",
+        ((Promise, "allows", _serves_anybody),),
+    ),
+    Mutant(
+        "shows-unconfirmed",
+        1,
+        "6",
+        "readers see what has no copies yet",
+        ((master_state.MasterState, "_confirmable", _everything_confirmed),),
+    ),
+    Mutant(
+        "slave-shows-unconfirmed",
+        1,
+        "6",
+        "a slave shows what it has, not what is confirmed",
+        ((slave_state.SlaveState, "_confirm", _slave_confirms_all),),
+    ),
+    Mutant(
+        "durable-before-fdatasync",
+        0,
+        "7",
+        "a slave says durable when it has only received",
+        ((slave_state.SlaveState, "_ack", _durable_at_once),),
+    ),
+    Mutant(
+        "own-disk-ignored",
+        1,
+        "7",
+        "copies on disk count without the master's own fdatasync",
+        ((acks.AckQueue, "watermark", _own_disk_ignored),),
+    ),
+    Mutant(
+        "history-before-cut",
+        141,
+        "order",
+        "a slave adopts the master's history before its own bytes are cut",
+        ((slave_state.SlaveState, "_on_welcome", _adopts_before_cutting),),
+    ),
+    Mutant(
+        "damaged-frames",
+        3,
+        "checksums",
+        "frames with a wrong checksum are taken",
+        ((ha.FrameReader, "sound", property(lambda self: True)),),
+    ),
+    Mutant(
+        "holder-needs-no-other-member",
+        0,
+        "case 1",
+        "the last holder opens regularly without another member",
+        ((accession, "_missing_of_holder", _without_another_member),),
+    ),
+    Mutant(
+        "promoted-hears-in-sync-only",
+        0,
+        "case 2",
+        "a promoted member hears only those in sync",
+        ((master_state, "judge", _all_but_holder_in_sync), (promotion, "judge", _all_but_holder_in_sync)),
+    ),
+    Mutant(
+        "promote-asks-nobody",
+        0,
+        "case 2",
+        "a promoted member opens without asking",
+        ((master_state, "judge", _promote_asks_nobody), (promotion, "judge", _promote_asks_nobody)),
+    ),
+    Mutant(
+        "lost-disk-asks-nobody",
+        0,
+        "case 3",
+        "the empty store of the holder opens with whoever came first",
+        ((master_state, "judge", _lost_disk_asks_nobody), (promotion, "judge", _lost_disk_asks_nobody)),
+    ),
+    Mutant(
+        "own-register-judges",
+        0,
+        "accession",
+        "a candidate judges by its own register, not by the newest heard",
+        ((master_state, "judge", _own_register_judges), (promotion, "judge", _own_register_judges)),
+    ),
+    Mutant(
+        "crashed-machines-count",
+        0,
+        "accession",
+        "a replica whose machine crashed counts as heard",
+        ((master_state, "judge", _crashed_count), (promotion, "judge", _crashed_count)),
+    ),
+    Mutant(
+        "cut-short-is-holder",
+        0,
+        "case 1",
+        "a promotion cut short counts as a reign",
+        ((master_state, "judge", _cut_short_as_holder), (promotion, "judge", _cut_short_as_holder)),
+    ),
+    Mutant(
+        "joining-not-heard",
+        0,
+        "register",
+        "those who join need not be heard",
+        ((Register, "everybody", property(lambda self: self.member_ids)),),
+    ),
+    Mutant(
+        "newer-by-revision",
+        0,
+        "register",
+        "the newer register is the one with the higher revision",
+        (
+            (registers, "is_newer", _by_revision),
+            (slave_state, "is_newer", _by_revision),
+            (master_state, "is_newer", _by_revision),
+            (accession, "is_newer", _by_revision),
+        ),
+    ),
+    Mutant(
+        "promise-not-saved",
+        0,
+        "promise",
+        "a slave promises and does not save it before HELLO",
+        ((_SLAVE, "_promise", _promise_unsaved),),
+    ),
+    Mutant(
+        "promise-of-equal-number",
+        0,
+        "promise",
+        "a promise allows another epoch of the same number",
+        ((Promise, "allows", lambda self, number, id: number >= self.number),),
+    ),
+    Mutant(
+        "register-not-stored",
+        0,
+        "register",
+        "a slave says that it stored a register, and has not",
+        ((_SLAVE, "_on_register", _registered_unsaved),),
+    ),
+    Mutant(
+        "opens-before-stored",
+        0,
+        "register",
+        "a master opens before those it heard have its register",
+        ((_MASTER, "_open_if_stored", _opens_unstored),),
+    ),
+    Mutant(
+        "own-register-not-saved",
+        0,
+        "register",
+        "a candidate does not save its own register",
+        ((_MASTER, "_write_register", _own_register_unsaved),),
+    ),
+    Mutant(
+        "joins-at-once",
+        0,
+        "register",
+        "a newcomer is a member before every member knows",
+        ((registers.RegisterKeeper, "waits_of_joining", _joins_at_once),),
+    ),
+    Mutant(
+        "members-count-at-once",
+        0,
+        "register",
+        "a membership counts before every member knows",
+        ((registers.RegisterKeeper, "counted_members", property(_all_members_count)),),
+    ),
+    Mutant(
+        "enters-without-holding",
+        0,
+        "register",
+        "a replica enters the in-sync set without what is confirmed",
+        ((_MASTER, "_holds_confirmed", _holds_anything),),
+    ),
+    Mutant(
+        "opens-with-all-in-sync",
+        0,
+        "register",
+        "all who were heard begin in sync, whatever they hold",
+        ((_MASTER, "_holds_all", _holds_anything),),
+    ),
+    Mutant(
+        "rank-of-last-byte",
+        0,
+        "rank",
+        "a log ranks by the epoch of its last byte",
+        ((master_state, "rank", _rank_of_last_byte),),
+    ),
+    Mutant(
+        "rank-of-last-hello",
+        0,
+        "rank",
+        "a log ranks by the newest epoch it heard of",
+        ((master_state, "rank", _rank_of_hello),),
+    ),
+    Mutant(
+        "provisional-ranks-high",
+        0,
+        "provisional",
+        "bytes of provisional reigns rank like any others",
+        ((master_state, "rank", _rank_without_regard),),
+    ),
+    Mutant(
+        "anybody-is-named",
+        0,
+        "named",
+        "a replica follows a master that its register does not name",
+        ((slave_state, "is_named", _anybody_named),),
+    ),
+    Mutant(
+        "identity-is-address",
+        0,
+        "named",
+        "a new store at an address is taken for the lost one",
+        ((sim_node, "new_identity", _identity_is_address),),
+    ),
+    Mutant(
+        "taken-log-not-durable",
+        0,
+        "accession",
+        "a candidate opens before the log it took is on disk",
+        ((hands.StoreHands, "prepare", _prepare_unflushed),),
+    ),
+    Mutant(
+        "stayers-disks-ignored",
+        0,
+        "register",
+        "an absentee is dropped without a look at the disks of those who stay",
+        ((_MASTER, "_durable_of", _disks_of_stayers_ignored),),
+    ),
+    Mutant(
+        "cut-copy-not-synced",
+        0,
+        "4",
+        "what is cut is not on disk before the log is truncated",
+        ((hands.StoreHands, "save_aside", _save_aside_unsynced),),
+    ),
+    Mutant(
+        "joining-counts",
+        0,
+        "register",
+        "the acks of one who joins count",
+        ((_MASTER, "_join_by_register", _joining_count),),
+    ),
+    Mutant(
+        "classic-counts",
+        0,
+        "classic",
+        "a RocketMQ slave counts like a member",
+        ((acks.AckQueue, "_counted", _classic_always_counts), (_MASTER, "_counts_classic", _counts_classic)),
+    ),
+    Mutant(
+        "size-of-in-sync",
+        0,
+        "register",
+        "majority and all count against those in sync",
+        ((registers.RegisterKeeper, "size", _size_of_in_sync),),
+    ),
+    Mutant(
+        "begins-another-group",
+        0,
+        "case 4",
+        "an empty store with a master's file begins a group beside the one there is",
+        ((sim_simulator.World, "group_exists", _begins_a_group),),
+    ),
+    Mutant(
+        "appended-called-flushed",
+        0,
+        "7",
+        "what a slave appended is reported as flushed",
+        ((_SLAVE, "flushed", _append_called_flushed),),
+    ),
+    Mutant(
+        "ack-before-append",
+        0,
+        "order",
+        "a slave acknowledges before it appends",
+        ((_SLAVE, "receive", _acks_before_append),),
+    ),
+    Mutant(
+        "old-session-stays",
+        0,
+        "2",
+        "a new connection does not replace the old one of its identity",
+        ((_MASTER, "_replace", _nothing),),
+    ),
+    Mutant(
+        "waiters-outlive-the-reign",
+        0,
+        "5",
+        "sends that wait are not failed when a reign ends",
+        ((acks.AckQueue, "fail_all", _keeps_waiting),),
+    ),
+    Mutant(
+        "stores-any-register",
+        0,
+        "promise",
+        "a slave stores a register of an epoch it has not promised",
+        ((_SLAVE, "_on_register", _any_register),),
+    ),
+    Mutant(
+        "crash-forgotten",
+        0,
+        "accession",
+        "a crash of its machine leaves no trace in a replica's record",
+        ((epochs.ReplicaRecord, "after_machine_crash", _never_crashed),),
+    ),
+    Mutant(
+        "reigns-beside-newer-register",
+        0,
+        "5",
+        "a master that meets the register of a newer epoch goes on",
+        ((_MASTER, "_met_another_register", _meets_nobody),),
+    ),
+    Mutant(
+        "slave-ignores-register",
+        0,
+        "register",
+        "a slave takes no note of changes of the register",
+        ((_SLAVE, "_on_register", _nothing),),
+    ),
+)

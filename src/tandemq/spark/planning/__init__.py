@@ -1,0 +1,1 @@
+"""Queries tell the sources what they need: columns and conditions, without options."""

@@ -1,0 +1,60 @@
+"""The number that the next message of each queue gets: what appends hand out, ahead of what is dispatched.
+
+A number is handed out when a message is appended; its queue shows it once it is dispatched. So numbers are kept beside
+the queues: they come from the queues for all that is dispatched, and from the log for the rest (`renumber`, before a
+node begins to write).
+"""
+
+from collections.abc import Iterable
+
+from tandemq.errors import StoreError
+from tandemq.formats.derived import is_in_queue
+from tandemq.formats.log_mark import LOG_MARK_TOPIC, LogMark, QueueNumbers, TopicDeleted, decode_mark
+from tandemq.model.message import StoredMessage
+from tandemq.store.queues import QueueTable
+
+
+class QueueNumbering:
+    """Next numbers in cells, lists of one element: an append looks its cell up once, reads it and writes it."""
+
+    def __init__(self, queues: QueueTable) -> None:
+        self._queues = queues
+        self.cells: dict[tuple[str, int], list[int]] = {}
+
+    def cell(self, topic: str, queue_id: int) -> list[int]:
+        """Returns the cell of a queue, which is created if there is none; raises StoreError if its name forbids."""
+        key = (topic, queue_id)
+        cell = self.cells.get(key)
+        if cell is None:
+            queue = self._queues.table.get(key) or self._queues.create(topic, queue_id)
+            if queue is None:
+                raise StoreError(
+                    f"queue {queue_id} of topic {topic[:100]!r} can't be created: not a name for a directory"
+                )
+            cell = self.cells[key] = [queue.count]
+        return cell
+
+    def renumber(self, undispatched: Iterable[StoredMessage]) -> None:
+        """Forgets all numbers and takes them anew from the queues and from what is not dispatched yet."""
+        self.cells.clear()
+        for message in undispatched:
+            if message.topic == LOG_MARK_TOPIC and (mark := decode_mark(message.body)) is not None:
+                self.apply(mark)
+            if is_in_queue(message.sys_flag):
+                self._raise(message.topic, message.queue_id, message.queue_offset + 1)
+
+    def apply(self, mark: LogMark) -> None:
+        """Follows a mark that was appended."""
+        if isinstance(mark, TopicDeleted):
+            for key in [key for key in (*self._queues.table, *self.cells) if key[0] == mark.topic]:
+                self.cells[key] = [0]
+        elif isinstance(mark, QueueNumbers):
+            for (topic, queue_id), number in mark.numbers.items():
+                self._raise(topic, queue_id, number)
+
+    def _raise(self, topic: str, queue_id: int, number: int) -> None:
+        try:
+            cell = self.cell(topic, queue_id)
+        except StoreError:
+            return  # in no queue: its name can't be a directory
+        cell[0] = max(cell[0], number)
