@@ -1,8 +1,16 @@
-"""What all tests share: the order in which a whole run takes its files."""
+"""What all tests share: the order in which a whole run takes its files, and a home of their own."""
 
+import os
+import shutil
+import tempfile
 from pathlib import Path
 
 import pytest
+
+# Commands remember contexts and clusters in the user's home: those of a developer must not meet those of the tests.
+_HOME = tempfile.mkdtemp(prefix="tandemq-tests-")
+os.environ["XDG_CONFIG_HOME"] = f"{_HOME}/config"
+os.environ["XDG_STATE_HOME"] = f"{_HOME}/state"
 
 LONGEST = (
     "test_spark_crashes.py",
@@ -12,6 +20,7 @@ LONGEST = (
     "test_python_client_failover.py",
     "test_spark_jobs.py",
     "test_java_clients.py",
+    "test_verify_real_stores.py",
 )
 """Files that take minutes come first: three run at a time, and a long one at the end would run alone."""
 
@@ -19,3 +28,7 @@ LONGEST = (
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     places = {name: place for place, name in enumerate(LONGEST)}
     items.sort(key=lambda item: places.get(Path(item.path).name, len(LONGEST)))
+
+
+def pytest_unconfigure() -> None:
+    shutil.rmtree(_HOME, ignore_errors=True)

@@ -1,8 +1,9 @@
 """`./run test [quick] [pytest arguments]`: the checks, then the tests, then one line that says what ran.
 
-The same command for a newcomer and for CI. The quick tests run first, under coverage but for those that go through
-thousands of cases; then the rest, several files at a time, since many of them wait for something. `quick`: only the
-quick tests, without coverage. With pytest arguments of your own (a file, `-k`), only those run.
+Newcomers and CI use the same command. The quick tests run first, under coverage except for those that go through
+thousands of cases; then the rest, several files at a time, since many of them wait for something. `quick` runs only the
+quick tests, without coverage. With pytest arguments of your own (a file, `-k`) only those run. `./run check` runs only
+the checks; `./run check --fix` first mends what a machine can mend.
 """
 
 import os
@@ -25,11 +26,17 @@ SPARK_CLASSES = Path(sys.prefix) / "spark-classes.jsa"
 """With this class archive a Spark session takes half the processor time to start. Made once per environment."""
 
 CHECKS: dict[str, list[str]] = {
-    "format": ["ruff", "format", "--check", "-q", "src", "tests", "bench"],
-    "lint": ["ruff", "check", "-q", "src", "tests", "bench"],
+    "format": ["ruff", "format", "--check", "-q", "src", "tests", "bench", "docs/generate.py"],
+    "lint": ["ruff", "check", "-q", "src", "tests", "bench", "docs/generate.py"],
     "types": ["mypy"],
     "layers": ["lint-imports"],
 }
+
+FIXES: list[list[str]] = [
+    ["ruff", "check", "-q", "--fix", "src", "tests", "bench", "docs/generate.py"],
+    ["ruff", "format", "-q", "src", "tests", "bench", "docs/generate.py"],
+    ["python", "docs/generate.py"],
+]
 
 
 class Tally:
@@ -64,8 +71,14 @@ class Tally:
         return [*late, *reasons, f"{self.passed} passed, {self.failed} failed, {self.skipped.total()} skipped"]
 
 
+def fix() -> None:
+    """Mends what a machine can: the format, what ruff can correct, the generated pages. What is left the checks say."""
+    for tool, *arguments in FIXES:
+        subprocess.run([BIN / tool, *arguments], cwd=ROOT, capture_output=True)
+
+
 def run_checks() -> list[str]:
-    """Runs every check; the names of those that failed."""
+    """Runs every check; returns the names of those that failed."""
     failed = []
     for name, (tool, *arguments) in CHECKS.items():
         done = subprocess.run([BIN / tool, *arguments], cwd=ROOT, capture_output=True, text=True)
@@ -135,6 +148,8 @@ def main(arguments: list[str]) -> int:
     maker = threading.Thread(target=make_spark_classes)
     if not arguments:
         maker.start()  # the checks leave the other processor idle
+    if "--fix" in arguments:
+        fix()
     failed_checks = run_checks()
     if "--only-checks" in arguments:
         return 1 if failed_checks else 0

@@ -2,13 +2,13 @@
 
 import json
 import os
-import re
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
 
+from tandemq import __version__
 from tandemq.cli.main import NOUNS
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -56,13 +56,15 @@ def test_config_tells_where_a_value_came_from(tmp_path: Path) -> None:
     """File, flag and default are told apart, and a mistyped name gets a suggestion."""
     path = tmp_path / "broker.conf"
     path.write_text("brokerName=b1\nbrokrId=1\nlistenPort=20911\n")
-    done = tandemq("config", "-c", str(path), "--set", "brokerRole=SLAVE", "--set", "brokerId=1", "--json")
+    flags = ("--set", "brokerRole=SLAVE", "--set", "brokerId=1")
+    done = tandemq("config", "-c", str(path), *flags, "--lenient", "--json")
     assert done.returncode == 0, done.stderr
     options = json.loads(done.stdout)
     assert options["brokerName"] == {"value": "b1", "unit": "", "source": "broker.conf:1"}
     assert options["brokerRole"]["source"] == "--set"
     assert options["flushDiskType"]["source"] == "default"
-    assert "did you mean brokerId?" in tandemq("config", "-c", str(path)).stdout
+    assert "did you mean brokerId?" in tandemq("config", "-c", str(path), "--lenient").stdout
+    assert "did you mean brokerId?" in tandemq("config", "-c", str(path)).stderr
 
 
 @pytest.mark.parametrize(
@@ -85,7 +87,7 @@ def test_a_wrong_option_names_value_and_range(flag: str, told: str) -> None:
 def test_doctor_reports_every_check(tmp_path: Path) -> None:
     done = tandemq("doctor", "--dir", str(tmp_path), "--json")
     found = {finding["check"]: finding for finding in json.loads(done.stdout)}
-    assert {"ports", "disk", "open files", "memory", "clock", "java", "address"} == set(found)
+    assert {"ports", "disk", "open files", "memory", "clock", "java", "address", "access"} == set(found)
     assert all(finding["advice"] for finding in found.values() if finding["verdict"] != "ok")
 
 
@@ -104,6 +106,14 @@ def test_no_cluster_to_talk_to_is_one_sentence() -> None:
 
 
 def test_the_version_is_the_packages() -> None:
-    declared = re.search(r'^version = "(.+)"', (ROOT / "pyproject.toml").read_text(), re.MULTILINE)
-    assert declared is not None
-    assert tandemq("--version").stdout.strip() == f"tandemq {declared[1]}"
+    assert tandemq("--version").stdout.strip() == f"tandemq {__version__}"
+
+
+def test_doctor_tells_what_a_broker_file_leaves_half_open(tmp_path: Path) -> None:
+    conf = tmp_path / "broker.conf"
+    for text, verdict in (("", "warning"), ("haSharedKey=0123456789abcdef\n", "ok")):
+        conf.write_text(f"aclEnable=true\naclFile={tmp_path}/plain_acl.yml\n{text}")
+        done = tandemq("doctor", "--dir", str(tmp_path), "-c", str(conf), "--json")
+        [found] = [finding for finding in json.loads(done.stdout) if finding["check"] == "access"]
+        assert found["verdict"] == verdict
+        assert ("no haSharedKey" in found["found"]) == (verdict == "warning")

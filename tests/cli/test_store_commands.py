@@ -109,6 +109,26 @@ def test_verify_names_a_flipped_byte(store: Path) -> None:
     assert done.returncode == 1
     assert f"commitlog/{first.name} offset {target['physicalOffset']}" in done.stdout
     assert "store rebuild" in done.stdout
+    assert done.stdout.count("problem ") == 1
+
+
+def test_dump_steps_over_a_damaged_record_and_rebuild_says_where_it_is(store: Path) -> None:
+    """The head of one record is gone: dump shows all others and says what it skipped, and rebuild where it was."""
+    whole = dumped(store)
+    target = whole[3]
+    first = segments(store)[0]
+    data = bytearray(first.read_bytes())
+    data[target["physicalOffset"] : target["physicalOffset"] + 8] = b"\xee" * 8
+    first.write_bytes(data)
+    done = tandemq("store", "dump", store, "--json")
+    assert done.returncode == 1
+    assert [json.loads(line) for line in done.stdout.splitlines()] == [m for m in whole if m != target]
+    assert f"at offset {target['physicalOffset']}" in done.stderr
+    assert "skipped" in done.stderr
+    rebuilt = tandemq("store", "rebuild", store, "--json")
+    assert rebuilt.returncode == 1
+    [damage] = json.loads(rebuilt.stdout)["damages"]
+    assert f"{first} at offset {target['physicalOffset']}" in damage
 
 
 def test_verify_sees_a_tail_cut_off(store: Path) -> None:
@@ -180,7 +200,7 @@ def test_dump_says_where_an_unclean_log_breaks_off(store: Path) -> None:
     assert done.returncode == 1
     assert [json.loads(line) for line in done.stdout.splitlines()] == [m for m in whole if m not in lost]
     said = " ".join(done.stderr.split())
-    assert f"{middle}: no whole record at offset {lost[0]['physicalOffset']}, but there are some behind it" in said
+    assert f"{middle}: no whole record at offset {lost[0]['physicalOffset']}, but there are some after it" in said
     assert "store verify" in said
     assert files(store) == before
 

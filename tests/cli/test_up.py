@@ -51,7 +51,7 @@ def test_a_second_up_in_the_same_directory_is_refused(cluster: tuple[Path, dict[
     directory, _ = cluster
     done = tandemq("up", "--dir", str(directory), "--detach")
     assert done.returncode == 1
-    assert "run already" in done.stderr
+    assert "already run" in done.stderr
 
 
 @pytest.mark.slow

@@ -23,7 +23,7 @@ def main(root: Path, seed: int) -> None:
     store = MessageStore.open(root, CONFIG)
     store.start()
     random = Random(seed)
-    number = sum(store.queue_range("topic", queue_id)[1] for queue_id in range(3))
+    number = sum(store.reader.queue_range("topic", queue_id)[1] for queue_id in range(3))
     while True:
         body = number.to_bytes(8, "big") * random.randrange(1, 200)
         key = b"KEYS\x01key-%09d\x02" % number

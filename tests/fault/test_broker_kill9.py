@@ -14,11 +14,12 @@ import pytest
 
 from tandemq.broker.addresses import free_port
 from tandemq.codec.command import Command
-from tandemq.codec.record import parse_record, walk
 from tandemq.codec.send_header import SendHeader, send_ext
 from tandemq.errors import ConnectFailed, RemotingError
+from tandemq.formats.record import parse_record, walk
 from tandemq.remoting.client import RemotingClient
 from tandemq.remoting.config import RemotingConfig
+from tandemq.testing.waiting import until
 
 HOST = "127.0.0.1"
 ROUNDS = 3
@@ -45,15 +46,13 @@ class Daemon:
             self.process = subprocess.Popen(  # noqa: ASYNC220  # a fork and exec, then the waiting is not here
                 [sys.executable, "-m", "tandemq", "broker", "-c", str(self.conf)], stdout=log, stderr=log
             )
-        deadline = asyncio.get_running_loop().time() + 60
-        while True:
-            try:
-                await client.invoke(self.address, Command(30, {"topic": "T", "queueId": "0"}), 5)
-                return
-            except ConnectFailed:
-                assert self.process.poll() is None, self.log.read_text()
-                assert asyncio.get_running_loop().time() < deadline, "the broker did not come up"
-                await asyncio.sleep(0.02)
+        process = self.process
+
+        async def answers() -> Command:
+            assert process.poll() is None, self.log.read_text()
+            return await client.invoke(self.address, Command(30, {"topic": "T", "queueId": "0"}), 5)
+
+        await until(answers, "the broker to come up", seconds=60, ignoring=(ConnectFailed,))
 
     def kill(self) -> None:
         assert self.process is not None
@@ -115,9 +114,7 @@ def test_what_was_acknowledged_survives_kill_9(tmp_path: Path, flush: str) -> No
                     asyncio.create_task(send_until_lost(client, daemon.address, f"{round_number}.{n}", acked))
                     for n in range(SENDERS)
                 ]
-                async with asyncio.timeout(60):
-                    while len(acked) < wanted:  # noqa: ASYNC110  # the senders are the event
-                        await asyncio.sleep(0.005)
+                await until(lambda count=wanted: len(acked) >= count, "200 more acknowledgements", seconds=60)
                 daemon.kill()
                 await asyncio.gather(*senders)
             await daemon.start(client)

@@ -4,6 +4,7 @@ Name server and brokers are scripted: a real RemotingServer with handlers that d
 """
 
 import asyncio
+import contextlib
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from typing import Any
@@ -24,14 +25,15 @@ from tandemq.client import (
 from tandemq.codec import bodies, fastjson
 from tandemq.codec.codes import RequestCode, ResponseCode
 from tandemq.codec.command import Command
-from tandemq.codec.record import encode_record
 from tandemq.codec.send_header import send_header_of
 from tandemq.errors import NoRoute, RemotingError, SendFailed
+from tandemq.formats.record import encode_record
 from tandemq.model.route import BrokerGroup, QueueData, TopicRoute
 from tandemq.model.topic import QueueRef
 from tandemq.remoting.config import RemotingConfig
 from tandemq.remoting.connection import Connection
 from tandemq.remoting.server import RemotingServer
+from tandemq.testing.waiting import until
 
 HOST = bytes([127, 0, 0, 1, 0, 0, 0, 1])
 SENDS = (RequestCode.SEND_MESSAGE_V2, RequestCode.SEND_BATCH_MESSAGE)
@@ -89,7 +91,9 @@ class ScriptedBroker:
         ext = {"suggestWhichBrokerId": "0", "minOffset": "0", "maxOffset": str(len(self.records))}
         if not found:
             self.pull_waits += 1
-            await asyncio.sleep(0.05)  # a short long poll
+            with contextlib.suppress(TimeoutError):  # a long poll, though a short one
+                async with asyncio.timeout(0.05):
+                    await asyncio.Event().wait()
             return Command(ResponseCode.PULL_NOT_FOUND, {**ext, "nextBeginOffset": str(offset)}, remark="nothing")
         return Command(0, {**ext, "nextBeginOffset": str(offset + len(found))}, b"".join(found))
 
@@ -159,20 +163,12 @@ def story(brokers: list[ScriptedBroker], tell: Callable[[ScriptedCluster], Any])
     asyncio.run(inside())
 
 
-async def until(condition: Callable[[], bool], what: str) -> None:
-    loop = asyncio.get_running_loop()
-    deadline = loop.time() + 20
-    while not condition():
-        assert loop.time() < deadline, f"waited 20 s for: {what}"
-        await asyncio.sleep(0.01)
-
-
 def refuse(code: int) -> Callable[[Connection, Command], Command]:
     return lambda *_: Command(code, remark="said no")
 
 
 async def hang(*_: Any) -> None:
-    await asyncio.sleep(60)
+    await asyncio.Event().wait()
 
 
 def hang_up(connection: Connection, _: Command) -> bytes:
@@ -274,14 +270,12 @@ def test_required_copies_travel_as_a_property() -> None:
 
 
 def test_a_closed_producer_sends_no_more_but_finishes_what_it_has() -> None:
-    async def slowly(*_: Any) -> None:
-        await asyncio.sleep(0.1)
-
     broker = ScriptedBroker("a")
     wrapped = broker._send
+    gate = asyncio.Event()
 
     async def send(connection: Connection, command: Command) -> Any:
-        await slowly()
+        await gate.wait()
         return wrapped(connection, command)
 
     broker.handlers[RequestCode.SEND_MESSAGE_V2] = send
@@ -290,7 +284,12 @@ def test_a_closed_producer_sends_no_more_but_finishes_what_it_has() -> None:
         producer = Producer("p", config=cluster.config())
         await producer.start()
         futures = [await producer.submit(Message(topic="T", body=b"x")) for _ in range(5)]
-        await producer.close()
+        closing = asyncio.create_task(producer.close())
+        for _ in range(10):
+            await asyncio.sleep(0)
+        assert not closing.done()
+        gate.set()
+        await closing
         assert all(future.result().ok for future in futures)
         with pytest.raises(Exception, match="closed"):
             await producer.send(Message(topic="T", body=b"x"))
@@ -417,7 +416,8 @@ def test_a_slow_listener_holds_up_pulling_not_memory() -> None:
         async with consumer:
             states = consumer.states
             await until(lambda: any(state.count >= 10 for state in states().values()), "a full cache")
-            await asyncio.sleep(0.1)  # time in which a consumer without a limit would pull the rest
+            for _ in range(2000):  # turns of the loop in which a consumer without a limit would pull the rest
+                await asyncio.sleep(0)
             assert max(state.count for state in states().values()) <= 11
             gate.set()
             await until(lambda: len(got) == 100, "all messages")
@@ -430,12 +430,12 @@ def test_a_slow_listener_holds_up_pulling_not_memory() -> None:
 def test_listeners_at_work_finish_before_close_commits() -> None:
     broker = ScriptedBroker("a")
     broker.store(b"0", b"1")
-    began = asyncio.Event()
+    began, gate = asyncio.Event(), asyncio.Event()
     finished: list[bytes] = []
 
     async def listener(messages: Any) -> None:
         began.set()
-        await asyncio.sleep(0.1)
+        await gate.wait()
         finished.extend(message.body for message in messages)
 
     async def tell(cluster: ScriptedCluster) -> None:
@@ -443,7 +443,12 @@ def test_listeners_at_work_finish_before_close_commits() -> None:
         consumer.subscribe("T")
         await consumer.start()
         await began.wait()
-        await consumer.close()
+        closing = asyncio.create_task(consumer.close())
+        for _ in range(10):
+            await asyncio.sleep(0)
+        assert not closing.done()
+        gate.set()
+        await closing
         assert sorted(finished) == [b"0", b"1"][: len(finished)]
         assert broker.committed["T"] == len(finished)
 

@@ -26,11 +26,11 @@ from tandemq.namesrv.config import NamesrvConfig
 from tandemq.namesrv.handlers import NamesrvHandlers
 from tandemq.namesrv.kv_config import KvConfig
 from tandemq.namesrv.routes import RouteTable
-from tandemq.remoting import yaml_subset
+from tandemq.remoting.access.plain import parse_yaml
 from tandemq.remoting.client import RemotingClient
 from tandemq.remoting.config import RemotingConfig
 from tandemq.remoting.connection import Connection
-from tandemq.remoting.dispatch import Dispatcher, default_on_error
+from tandemq.remoting.dispatch import RequestDispatcher, default_on_error
 from tandemq.remoting.server import RemotingServer
 
 COUNT = 100_000
@@ -101,7 +101,7 @@ PARSERS: dict[str, tuple[Callable[[bytes], object], list[bytes]]] = {
     ),
     "properties": (properties_of, [b"a=b\n# c\nd : e\\\n  f\nu=\\u00e4\n"]),
     "access file": (
-        lambda data: yaml_subset.parse(data.decode("utf-8", "replace"), "acl.yml"),
+        lambda data: parse_yaml(data.decode("utf-8", "replace"), "acl.yml"),
         [b"accounts:\n  - accessKey: RocketMQ\n    secretKey: '123'\n    topicPerms:\n    - a=PUB\n"],
     ),
 }
@@ -179,7 +179,7 @@ def attack_namesrv(seed: int, count: int) -> None:
         handlers = NamesrvHandlers(
             NamesrvConfig(), RouteTable(brokers_max=50, routes_max=1000), KvConfig(None, 100), SystemClock()
         )
-        dispatcher = Dispatcher(handlers.handlers(), on_error=on_error)
+        dispatcher = RequestDispatcher(handlers.handlers(), on_error=on_error)
         before = resident()
         connection = None
         for data in damaged(seed, valid_requests(), count):

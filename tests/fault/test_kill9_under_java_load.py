@@ -1,12 +1,13 @@
 """kill -9 of a broker while upstream's Java client produces: nothing it was told is stored is missing afterwards."""
 
 import subprocess
-import time
 from pathlib import Path
 
 import pytest
 from tests.peers import programs, servers, wire
 from tests.peers.tools import Missing
+
+from tandemq.testing.waiting import wait_until
 
 pytestmark = [pytest.mark.peer, pytest.mark.slow, pytest.mark.timeout(180)]
 
@@ -37,10 +38,7 @@ def test_acknowledged_messages_survive_kill_9(tmp_path: Path) -> None:
         )
         for _ in range(KILLS):
             stored = _stored(up)
-            deadline = time.monotonic() + 60
-            while _stored(up) < stored + 500:  # it is busy again: now
-                assert time.monotonic() < deadline, up.said()
-                time.sleep(0.05)
+            wait_until(lambda before=stored: _stored(up) >= before + 500, up.said, seconds=60)  # it is busy again
             up.daemons["broker"].kill()
             up.daemons["broker"].start()
         said, _ = load.communicate(timeout=120)

@@ -7,13 +7,14 @@ from random import Random
 import pytest
 
 from tandemq.errors import StoreError
-from tandemq.store import layout
+from tandemq.formats import layout
+from tandemq.formats.log_mark import LOG_MARK_TOPIC, TopicDeleted
+from tandemq.sim.clock import ManualClock
+from tandemq.sim.disk import CrashableDisk, PowerCut
 from tandemq.store.config import StoreConfig
 from tandemq.store.disk import FileDisk
 from tandemq.store.message_store import MessageStore
 from tandemq.store.verify import verify
-from tandemq.testing.clock import ManualClock
-from tandemq.testing.disk import CrashableDisk, PowerCut
 
 pytestmark = pytest.mark.exhaustive
 
@@ -60,11 +61,11 @@ def check(store: MessageStore, numbers: list[int]) -> None:
     """Queues and index hold exactly these messages."""
     for queue_id in range(2):
         expected = [number for number in numbers if number % 2 == queue_id]
-        assert store.queue_range("topic", queue_id) == (0, len(expected))
+        assert store.reader.queue_range("topic", queue_id) == (0, len(expected))
         for offset, number in enumerate(expected):
-            assert f"key-{number:05d}".encode() in bytes(store.get("topic", queue_id, offset, 1, 1).slices[0])
+            assert f"key-{number:05d}".encode() in bytes(store.reader.get("topic", queue_id, offset, 1, 1).slices[0])
     for number in range(60):
-        assert len(store.query("topic", f"key-{number:05d}", 5, 0, FOREVER)) == numbers.count(number), number
+        assert len(store.reader.query("topic", f"key-{number:05d}", 5, 0, FOREVER)) == numbers.count(number), number
 
 
 def view_files(disk: CrashableDisk) -> dict[str, bytes]:
@@ -133,7 +134,7 @@ def test_a_crash_at_any_step_leaves_whole_views(survival: object) -> None:
         random = Random(f"{survival} {step}") if isinstance(survival, int) else None
         disk = disk.after_crash(random, keep_all=survival == "everything")
         again = opened(disk)
-        there = again.queue_range("topic", 0)[1] + again.queue_range("topic", 1)[1]
+        there = again.reader.queue_range("topic", 0)[1] + again.reader.queue_range("topic", 1)[1]
         assert len(numbers) - 1 <= there <= len(numbers)  # the last one may not have been flushed
         check(again, numbers[:there])
         assert layout.REBUILD not in disk.list(ROOT)
@@ -167,21 +168,21 @@ def test_a_deleted_topic_stays_deleted_and_one_made_again_starts_at_zero() -> No
     for number in range(4):
         put(store, number, "gone")
     store.dispatch()
-    store.delete_topic("gone")
-    store.delete_topic("topic")
+    store.append_mark(TopicDeleted("gone"))
+    store.append_mark(TopicDeleted("topic"))
     assert [put(store, number) for number in range(40, 46)] == [0, 0, 1, 1, 2, 2]
     store.dispatch()
     rebuilt(store)
-    assert {topic for topic, _ in store.queues()} == {"topic"}
+    assert {topic for topic, _ in store.reader.queues()} == {"topic", LOG_MARK_TOPIC}
     for queue_id in range(2):
-        assert store.queue_range("topic", queue_id) == (0, 3)
-        assert f"key-000{40 + queue_id}".encode() in bytes(store.get("topic", queue_id, 0, 1, 1).slices[0])
+        assert store.reader.queue_range("topic", queue_id) == (0, 3)
+        assert f"key-000{40 + queue_id}".encode() in bytes(store.reader.get("topic", queue_id, 0, 1, 1).slices[0])
     store.abandon()
     disk = disk.after_crash(keep_all=True)
     disk.remove(ROOT / layout.CHECKPOINT)
     disk.remove_tree(ROOT / layout.CONSUME_QUEUE)
     again = opened(disk)
-    assert again.queue_range("topic", 0) == (0, 3)
+    assert again.reader.queue_range("topic", 0) == (0, 3)
 
 
 def test_a_queue_whose_messages_expired_keeps_its_numbers() -> None:
@@ -198,12 +199,12 @@ def test_a_queue_whose_messages_expired_keeps_its_numbers() -> None:
         store.log.chain.drop_oldest()
     store._views.drop_before(store.first_offset)
     rebuilt(store)
-    assert store.queue_range("quiet", 0) == (7, 7)
+    assert store.reader.queue_range("quiet", 0) == (7, 7)
     assert put(store, 0, "quiet") == 7
     store.dispatch()
     store.abandon()
     again = opened(disk.after_crash(keep_all=True))
-    assert again.queue_range("quiet", 0) == (7, 8)
+    assert again.reader.queue_range("quiet", 0) == (7, 8)
     assert put(again, 2, "quiet") == 8
 
 
@@ -215,7 +216,7 @@ def test_one_at_a_time_and_a_cut_ends_it() -> None:
     next(steps)()
     with pytest.raises(StoreError, match="already"):
         store.rebuild_views()
-    store.truncate(store.read(0).size)
+    store.truncate(store.reader.read(0).size)
     with pytest.raises(StoreError, match="the log was cut at"):
         next(steps)
     check(store, [0])

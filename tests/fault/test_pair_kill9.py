@@ -26,7 +26,7 @@ async def killed_and_checked(directory: Path, seed: int, rounds: int, levels: tu
         load = pair.load(senders=4, levels=levels)
         for _ in range(rounds):
             before = len(load.result.acknowledged)
-            await asyncio.sleep(random.uniform(0.2, 0.8))
+            await load.reached(before + random.randint(50, 500))
             victims = random.choice(([pair.master], [pair.slave], [pair.master, pair.slave]))
             for victim in victims:
                 victim.kill()

@@ -7,7 +7,6 @@ import shutil
 import subprocess
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -15,17 +14,11 @@ from tandemq.store.config import StoreConfig
 from tandemq.store.message_store import MessageStore
 from tandemq.testing.pair import LoadResult, RealPair
 from tandemq.testing.proxy import FaultProxy
+from tandemq.testing.waiting import until
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(300)]
 
 SEND_OK, SLAVE_NOT_AVAILABLE, FLUSH_SLAVE_TIMEOUT = 0, 11, 12
-
-
-async def until(condition: Any, seconds: float = 40.0) -> None:
-    deadline = asyncio.get_running_loop().time() + seconds
-    while not condition():
-        assert asyncio.get_running_loop().time() < deadline, "the condition did not come true"
-        await asyncio.sleep(0.02)
 
 
 def test_a_link_that_is_cut_held_slowed_and_healed_loses_nothing(tmp_path: Path) -> None:
@@ -84,14 +77,11 @@ def test_a_slave_with_a_full_disk_says_so_and_comes_back(tmp_path: Path) -> None
             free = shutil.disk_usage(small).free
             ballast.write_bytes(bytes(max(0, free - 200_000)))
 
-            async def reason() -> str:
+            async def is_full() -> bool:
                 status = await pair.status(pair.master)
-                return " ".join(replica["reason"] for replica in status.get("replicas", ()))
+                return any("disk-full" in replica["reason"] for replica in status.get("replicas", ()))
 
-            deadline = asyncio.get_running_loop().time() + 60
-            while "disk-full" not in await reason():
-                assert asyncio.get_running_loop().time() < deadline, await pair.status(pair.master)
-                await asyncio.sleep(0.05)
+            await until(is_full, "the master to hear that its slave's disk is full", seconds=60)
             before = load.result.statuses.get(SLAVE_NOT_AVAILABLE, 0)
             await until(lambda: load.result.statuses.get(SLAVE_NOT_AVAILABLE, 0) > before)
             ballast.unlink()

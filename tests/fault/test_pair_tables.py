@@ -10,6 +10,7 @@ import pytest
 from tandemq.broker.addresses import free_port
 from tandemq.broker.broker import Broker
 from tandemq.broker.config import BrokerConfig, BrokerRole
+from tandemq.broker.new_message import NewMessage
 from tandemq.codec.codes import RequestCode, ResponseCode
 from tandemq.codec.command import Command
 from tandemq.remoting.client import RemotingClient
@@ -17,6 +18,7 @@ from tandemq.remoting.config import RemotingConfig
 from tandemq.replication.config import ReplicationConfig
 from tandemq.replication.metadata import PairCode
 from tandemq.store.config import StoreConfig
+from tandemq.testing.waiting import until
 
 HOST = "127.0.0.1"
 SECONDS = 30.0
@@ -37,13 +39,6 @@ def broker(root: Path, role: BrokerRole, master: str = "") -> Broker:
     )
 
 
-async def until(condition: Callable[[], bool]) -> None:
-    deadline = asyncio.get_running_loop().time() + SECONDS
-    while not condition():
-        assert asyncio.get_running_loop().time() < deadline, "the condition did not come true"
-        await asyncio.sleep(0.01)
-
-
 async def commit(client: RemotingClient, address: str, offset: int) -> None:
     ext = {"consumerGroup": GROUP, "topic": TOPIC, "queueId": "0", "commitOffset": str(offset)}
     reply = await client.invoke(address, Command(RequestCode.UPDATE_CONSUMER_OFFSET, ext), 5)
@@ -57,6 +52,11 @@ async def leaving(directory: Path, leave: Callable[[RemotingClient, Broker, Brok
         master = await stack.enter_async_context(broker(directory / "m", BrokerRole.SYNC_MASTER))
         following = broker(directory / "s", BrokerRole.SLAVE, f"{HOST}:{master.ha_port}")
         slave = await stack.enter_async_context(following)
+        for _ in range(3):  # an offset beyond its queue would not outlive a change of master
+            message = NewMessage(
+                topic=TOPIC, queue_id=0, body=b"", properties={}, born_timestamp=1, born_host=master.store_host
+            )
+            await master.writer.put(message)
         await commit(client, master.address, 1)
         await until(lambda: slave.offsets.query(GROUP, TOPIC, 0) == 1)
         await commit(client, master.address, 2)

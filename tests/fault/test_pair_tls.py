@@ -9,8 +9,9 @@ from pathlib import Path
 
 import pytest
 
-from tandemq.codec import ha
+from tandemq.codec import ha_session as ha
 from tandemq.codec.command import Command
+from tandemq.codec.ha_reasons import Reason
 from tandemq.replication.metadata import PairCode
 from tandemq.testing.pair import HOST, BrokerProcess, RealPair
 
@@ -76,7 +77,7 @@ def test_a_pair_inside_tls_is_killed_promoted_and_loses_nothing(tmp_path: Path) 
             pair.slave.start()
             await pair.in_sync()
             refusal = await asyncio.to_thread(refused_in_the_clear, pair.master)
-            assert refusal.code is ha.Reason.TLS
+            assert refusal.code is Reason.TLS
             await asyncio.to_thread(
                 shows_a_certificate_and_wants_one, pair.master, properties["tlsClientTrustCertPath"]
             )

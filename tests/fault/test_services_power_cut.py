@@ -12,18 +12,20 @@ from typing import Any
 
 import pytest
 
-from tandemq.broker.delay import DelaySchedule, DelayService
 from tandemq.broker.handlers.transactions import TransactionHandlers
-from tandemq.broker.timers import TimerService, to_timer
-from tandemq.broker.transactions import CheckLimits, TransactionService
+from tandemq.broker.services.delay import DelayService
+from tandemq.broker.services.delay_schedule import DelaySchedule
+from tandemq.broker.services.half_check import CheckLimits
+from tandemq.broker.services.timers import TimerService, to_timer
+from tandemq.broker.services.transactions import TransactionService
 from tandemq.codec import fastjson
 from tandemq.codec.command import Command
-from tandemq.codec.envelope import parse_delay_levels, to_half, to_schedule
-from tandemq.codec.record import parse_record
+from tandemq.formats.envelope import parse_delay_levels, to_half, to_schedule
+from tandemq.formats.record import parse_record
 from tandemq.model.topic import TRANS_HALF_TOPIC
+from tandemq.sim.clock import ManualClock
+from tandemq.sim.disk import CrashableDisk
 from tandemq.testing.broker_parts import HOST, STORE, BrokerParts, FakeConnection
-from tandemq.testing.clock import ManualClock
-from tandemq.testing.disk import CrashableDisk
 
 DELAYS = parse_delay_levels("1s 5s 10s")
 LAZY = replace(STORE, flush_views_interval_ms=3_600_000)
@@ -236,7 +238,7 @@ def test_every_promised_half_ends_as_its_producer_decided(seed: int) -> None:
         delivered = set(node.delivered())
         assert committed <= delivered
         assert all(node.decisions[body] == "8" for body in delivered)
-        assert node.service.ledger.half_offset == node.parts.store.queue_range(TRANS_HALF_TOPIC, 0)[1]
+        assert node.service.ledger.half_offset == node.parts.store.reader.queue_range(TRANS_HALF_TOPIC, 0)[1]
         assert node.service.ledger._renewed == {}
         await node.service.stop()
 

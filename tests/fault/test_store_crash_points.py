@@ -1,15 +1,18 @@
 """Every step of a truncation, a reset and a roll-over, with the power cut before it: enumerated, not sampled."""
 
+import dataclasses
 from collections.abc import Callable
 from pathlib import Path
 from random import Random
 
 import pytest
 
+from tandemq.formats.log_mark import LOG_MARK_TOPIC, TopicDeleted
+from tandemq.sim.clock import ManualClock
+from tandemq.sim.disk import CrashableDisk, PowerCut
 from tandemq.store.config import StoreConfig
 from tandemq.store.message_store import MessageStore
-from tandemq.testing.clock import ManualClock
-from tandemq.testing.disk import CrashableDisk, PowerCut
+from tandemq.store.verify import verify
 
 pytestmark = pytest.mark.exhaustive
 
@@ -78,12 +81,12 @@ def check_views(store: MessageStore, numbers: list[int]) -> None:
     """Queues and index hold exactly the messages `numbers`."""
     for queue_id in range(2):
         expected = [n for n in numbers if n % 2 == queue_id]
-        assert store.queue_range("topic", queue_id) == (0, len(expected))
+        assert store.reader.queue_range("topic", queue_id) == (0, len(expected))
         for offset, number in enumerate(expected):
-            result = store.get("topic", queue_id, offset, 1, 1)
+            result = store.reader.get("topic", queue_id, offset, 1, 1)
             assert f"key-{number:05d}".encode() in bytes(result.slices[0])
     for number in range(40):
-        hits = store.query("topic", f"key-{number:05d}", 5, 0, FOREVER)
+        hits = store.reader.query("topic", f"key-{number:05d}", 5, 0, FOREVER)
         assert len(hits) == numbers.count(number), number
 
 
@@ -102,7 +105,9 @@ def test_truncation_is_all_or_nothing(survival: object, keep: int) -> None:
 
     reference = prepare(CrashableDisk())
     whole = log_bytes(reference)
-    offsets = [m.physical_offset for n in range(20) for m in reference.query("topic", f"key-{n:05d}", 1, 0, FOREVER)]
+    offsets = [
+        m.physical_offset for n in range(20) for m in reference.reader.query("topic", f"key-{n:05d}", 1, 0, FOREVER)
+    ]
     cut_at = offsets[keep]
     for disk, finished in crash_points(prepare, lambda store: store.truncate(cut_at), survival):
         store = opened(disk)
@@ -140,7 +145,7 @@ def test_reset_is_all_or_nothing(survival: object) -> None:
             assert not finished
             check_views(store, list(range(12)))
         else:
-            assert (store.first_offset, store.appended, list(store.queues())) == (40960, 40960, [])
+            assert (store.first_offset, store.appended, list(store.reader.queues())) == (40960, 40960, [])
             assert put(store, 3) == 40960
         store.close()
 
@@ -167,6 +172,7 @@ def test_rolling_over_loses_nothing_that_was_flushed(survival: object) -> None:
             if number % 3 == 0:
                 store.flush_once()
                 promised[:] = range(number + 1)
+                store.prepare()
             if number % 7 == 0:
                 store.flush_all()
         store.close()
@@ -181,10 +187,82 @@ def test_rolling_over_loses_nothing_that_was_flushed(survival: object) -> None:
 
     for number, (disk, _finished) in enumerate(crash_points(prepare, crashing, survival)):
         store = opened(disk)
-        messages = sum(store.queue_range("topic", q)[1] for q in range(2))
+        messages = sum(store.reader.queue_range("topic", q)[1] for q in range(2))
         assert messages >= kept[number]
         check_views(store, list(range(messages)))
         put(store, 30)
         store.dispatch()
         check_views(store, [*range(messages), 30])
         store.close()
+
+
+@pytest.mark.parametrize("survival", SURVIVALS)
+def test_deleting_a_topic_is_a_position_of_the_log(survival: object) -> None:
+    """Whenever the power goes, the queues are those that the log gives: the old ones, none, or those made anew."""
+
+    def prepare(disk: CrashableDisk) -> MessageStore:
+        store = opened(disk)
+        for number in range(6):
+            put(store, number)
+        store.dispatch()
+        store.flush_all()
+        return store
+
+    def act(store: MessageStore) -> None:
+        store.append_mark(TopicDeleted("topic"))
+        for number in range(6, 11):
+            put(store, number)
+            store.dispatch()
+        store.flush_all()
+        put(store, 11)
+        store.dispatch()
+        store.close()
+
+    for disk, finished in crash_points(prepare, act, survival):
+        store = opened(disk)
+        deleted = next((m.physical_offset for m in store.reader.walk() if m.topic == LOG_MARK_TOPIC), None)
+        there = [
+            m for m in store.reader.walk() if m.topic == "topic" and (deleted is None or m.physical_offset > deleted)
+        ]
+        for queue_id in range(2):
+            expected = [m.queue_offset for m in there if m.queue_id == queue_id]
+            assert store.reader.queue_range("topic", queue_id) == (0, len(expected))
+            assert expected == list(range(len(expected)))
+        assert not finished or len(there) == 6
+        store.close()
+        assert verify(disk, ROOT, CONFIG).ok
+
+
+@pytest.mark.parametrize("survival", SURVIVALS)
+def test_retention_keeps_the_numbers_of_queues(survival: object) -> None:
+    """Whenever the power goes, and although the queue files are lost too, numbers go on where they were."""
+    config = dataclasses.replace(CONFIG, delete_when=";".join(f"{hour:02d}" for hour in range(24)))
+
+    def prepare(disk: CrashableDisk) -> MessageStore:
+        store = MessageStore.open(ROOT, config, clock=ManualClock(), disk=disk, store_host=HOST)
+        for number in range(20):
+            store.append("early", number % 2, 0, 0, 1, HOST, 0, 0, b"", b"")
+        for number in range(20):
+            put(store, number)
+        store.dispatch()
+        store.flush_all()
+        return store
+
+    def act(store: MessageStore) -> None:
+        now = ManualClock().wall_ms() + 100 * 3_600_000
+        assert store.retain(now, append_mark=store.append_mark) > 1
+        put(store, 20)
+        store.dispatch()
+        store.flush_all()
+
+    for disk, _ in crash_points(prepare, act, survival):
+        for lost in (False, True):
+            if lost:
+                disk.remove_tree(ROOT / "consumequeue")
+            store = opened(disk)
+            assert [store.reader.queue_range("early", queue_id)[1] for queue_id in range(2)] == [10, 10]
+            done = store.append("early", 0, 0, 0, 1, HOST, 0, 0, b"", b"")
+            assert done.queue_offset == 10
+            store.truncate(done.physical_offset)
+            store.close()
+            assert verify(disk, ROOT, CONFIG).ok

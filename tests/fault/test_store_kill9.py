@@ -11,7 +11,7 @@ from random import Random
 
 import pytest
 
-from tandemq.codec.record import parse_record
+from tandemq.formats.record import parse_record
 from tandemq.store.message_store import MessageStore
 
 WRITER = Path(__file__).parent / "store_writer.py"
@@ -45,7 +45,7 @@ def test_everything_acknowledged_survives_sigkill(tmp_path: Path) -> None:
     for life in range(ROUNDS):
         acknowledged.update(run_until_killed(root, life))
         store = MessageStore.open(root, CONFIG, read_only=True)
-        total = sum(store.queue_range("topic", queue_id)[1] for queue_id in range(3))
+        total = sum(store.reader.queue_range("topic", queue_id)[1] for queue_id in range(3))
         assert total > max(acknowledged), f"life {life}"
         checked = [check_queue(store, queue_id, checked[queue_id]) for queue_id in range(3)]
         store.close()
@@ -53,16 +53,16 @@ def test_everything_acknowledged_survives_sigkill(tmp_path: Path) -> None:
     for queue_id in range(3):
         check_queue(whole, queue_id, 0)
     for number in sorted(acknowledged)[:: max(1, len(acknowledged) // 300)]:
-        (found,) = whole.query("topic", f"key-{number:09d}", 5, 0, 1 << 62)
+        (found,) = whole.reader.query("topic", f"key-{number:09d}", 5, 0, 1 << 62)
         assert found.body[:8] == number.to_bytes(8, "big")
     whole.close()
 
 
 def check_queue(store: MessageStore, queue_id: int, position: int) -> int:
     """Numbers go up by three, bodies are whole, checksums agree; where the queue ends."""
-    highest = store.queue_range("topic", queue_id)[1]
+    highest = store.reader.queue_range("topic", queue_id)[1]
     while position < highest:
-        result = store.get("topic", queue_id, position, 100, 1 << 20)
+        result = store.reader.get("topic", queue_id, position, 100, 1 << 20)
         for piece in result.slices:
             at = 0
             while at < len(piece):

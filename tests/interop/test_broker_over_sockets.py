@@ -10,12 +10,13 @@ import pytest
 
 from tandemq.broker.broker import Broker
 from tandemq.codec.command import Command
-from tandemq.codec.record import parse_record, walk
 from tandemq.codec.send_header import SendHeader, send_ext
 from tandemq.errors import ConnectFailed, RemotingError
+from tandemq.formats.record import parse_record, walk
 from tandemq.remoting.client import RemotingClient
 from tandemq.remoting.config import RemotingConfig
 from tandemq.testing.local_cluster import HOST, LocalCluster
+from tandemq.testing.waiting import until
 
 SEND_V2, PULL, HEARTBEAT, ROUTE = 310, 11, 34, 105
 
@@ -72,16 +73,6 @@ def run(tmp_path: Path, story: Callable[[LocalCluster, Client], Awaitable[None]]
                 await client.remoting.close()
 
     asyncio.run(main())
-
-
-async def until(condition: Callable[[], Awaitable[bool] | bool], seconds: float = 10.0) -> None:
-    deadline = asyncio.get_running_loop().time() + seconds
-    while True:
-        found = condition()
-        if found if isinstance(found, bool) else await found:
-            return
-        assert asyncio.get_running_loop().time() < deadline, "the condition did not come true in time"
-        await asyncio.sleep(0.01)
 
 
 def bodies(reply: Command) -> list[bytes]:
@@ -158,7 +149,7 @@ def test_a_name_server_that_comes_back_knows_the_broker_again(tmp_path: Path) ->
         again = NameServer(NamesrvConfig(), RemotingConfig(listen_port=port, bind_address=HOST))
         await again.start()
         cluster.name_servers.append(again)
-        await until(lambda: bool(broker.registration.registered_with), 15)
+        await until(lambda: bool(broker.registration.registered_with), "the registration")
         assert (await client.ask(cluster.namesrv_address, ROUTE, {"topic": "TBW102"})).code == 0
 
     run(tmp_path, story)
@@ -233,7 +224,7 @@ def test_sync_flush_answers_after_the_disk_and_readers_see_nothing_earlier(tmp_p
         assert {reply.code for reply in replies} == {0}
         assert broker.store.flushed == broker.store.appended
         await until(lambda: broker.store.dispatched == broker.store.appended)
-        assert broker.store.queue_range("T", 0)[1] == 50
+        assert broker.store.reader.queue_range("T", 0)[1] == 50
 
     run(tmp_path, story)
 
@@ -341,7 +332,7 @@ def test_what_was_accepted_is_finished_before_the_broker_stops(tmp_path: Path, f
         await asyncio.gather(*senders)
         assert len(set(stored)) == len(stored)
         assert set(refused) <= {14}
-        low, high = again.store.queue_range("T", 0)
+        low, high = again.store.reader.queue_range("T", 0)
         assert low == 0
         assert set(stored) <= set(range(high))
         assert again.store.recovered is not None
@@ -394,19 +385,26 @@ def test_with_access_control_the_broker_signs_and_clients_must(tmp_path: Path) -
     from tandemq.broker.config import BrokerConfig
     from tandemq.namesrv.config import NamesrvConfig
     from tandemq.namesrv.server import NameServer
-    from tandemq.remoting.access import AccessControl
 
     async def main() -> None:
-        access = AccessControl.from_text(ACCOUNTS, "plain_acl.yml")
-        local = RemotingConfig(listen_port=0, bind_address=HOST, access_key="thebroker", secret_key="secret-of-broker")
-        async with NameServer(NamesrvConfig(), local, authenticate=access) as server:
+        accounts = tmp_path / "plain_acl.yml"
+        accounts.write_text(ACCOUNTS)
+        local = RemotingConfig(
+            listen_port=0,
+            bind_address=HOST,
+            acl_enable=True,
+            acl_file=str(accounts),
+            access_key="thebroker",
+            secret_key="secret-of-broker",
+        )
+        async with NameServer(NamesrvConfig(), local) as server:
             config = BrokerConfig(
                 broker_name="broker-a",
                 broker_ip1=HOST,
                 namesrv_addr=f"{HOST}:{server.remoting.port}",
                 store_path_root_dir=str(tmp_path / "store"),
             )
-            async with Broker(config, remoting_config=local, authenticate=access) as broker:
+            async with Broker(config, remoting_config=local) as broker:
                 assert await broker.registration.wait_registered(10)
                 header = SendHeader(
                     producerGroup="pg", topic="T", defaultTopic="TBW102", defaultTopicQueueNums=4, queueId=0,

@@ -2,21 +2,21 @@
 
 import asyncio
 import shutil
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 from tests.golden import unpack
 
-from tandemq.broker import records
 from tandemq.broker.broker import Broker
 from tandemq.broker.config import BrokerConfig
+from tandemq.broker.record_slices import messages_of
 from tandemq.clock import SystemClock
 from tandemq.model.message import StoredMessage
 from tandemq.model.topic import SCHEDULE_TOPIC, TRANS_GROUP, TRANS_HALF_TOPIC, TRANS_OP_HALF_TOPIC
 from tandemq.remoting.config import RemotingConfig
 from tandemq.store.config import StoreConfig
 from tandemq.testing.broker_parts import FakeConnection
+from tandemq.testing.waiting import until
 
 SIZES = StoreConfig(
     commit_log_segment_size=262144,
@@ -46,19 +46,13 @@ def _broker(root: Path) -> Broker:
 
 
 def _messages(broker: Broker, topic: str, queue_id: int) -> list[StoredMessage]:
-    first, last = broker.store.queue_range(topic, queue_id)
+    first, last = broker.store.reader.queue_range(topic, queue_id)
     found: list[StoredMessage] = []
     while first < last:
-        got = broker.store.get(topic, queue_id, first, 100, 1 << 20)
-        found += records.messages(got.slices)
+        got = broker.store.reader.get(topic, queue_id, first, 100, 1 << 20)
+        found += messages_of(got.slices)
         first = got.next_offset
     return found
-
-
-async def _until(condition: Callable[[], bool]) -> None:
-    async with asyncio.timeout(20):
-        while not condition():  # noqa: ASYNC110  nothing announces it
-            await asyncio.sleep(0.01)
 
 
 @pytest.mark.parametrize("which", ["master-clean", "master-killed"])
@@ -72,8 +66,8 @@ def test_waiting_delays_are_delivered(golden: Path, tmp_path: Path, which: str) 
             waiting = _messages(broker, SCHEDULE_TOPIC, LONGEST_DELAY - 1)
             assert waiting
             done = _messages(broker, SCHEDULE_TOPIC, 0)
-            await _until(lambda: broker.delay.schedule.offset(LONGEST_DELAY) == len(waiting))
-            await _until(lambda: broker.store.dispatched == broker.store.appended)
+            await until(lambda: broker.delay.schedule.offset(LONGEST_DELAY) == len(waiting))
+            await until(lambda: broker.store.dispatched == broker.store.appended)
             keys = [m.properties["UNIQ_KEY"] for m in _messages(broker, "delay", 0)]
             assert {m.properties["UNIQ_KEY"] for m in [*waiting, *done]} <= set(keys)
             if which == "master-clean":
@@ -102,7 +96,7 @@ def test_undecided_halves_are_asked_about_and_decided_ones_settled(golden: Path,
             committed = {m.properties["UNIQ_KEY"] for q in range(8) for m in _messages(broker, "tx", q)}
             assert not asked & committed
             assert broker.offsets.query(TRANS_GROUP, TRANS_HALF_TOPIC, 0) >= len(halves)
-            op_count = broker.store.queue_range(TRANS_OP_HALF_TOPIC, 0)[1]
+            op_count = broker.store.reader.queue_range(TRANS_OP_HALF_TOPIC, 0)[1]
             assert broker.offsets.query(TRANS_GROUP, TRANS_OP_HALF_TOPIC, 0) == op_count
 
     asyncio.run(story())

@@ -6,8 +6,8 @@ from pathlib import Path
 import pytest
 from tests.golden import manifest, unpack
 
-from tandemq.codec.envelope import decode_op_body
-from tandemq.codec.record import parse_record
+from tandemq.formats.envelope import decode_op_body
+from tandemq.formats.record import parse_record
 from tandemq.model.topic import SCHEDULE_TOPIC, TRANS_HALF_TOPIC, TRANS_OP_HALF_TOPIC
 from tandemq.store.config import StoreConfig
 from tandemq.store.describe import describe
@@ -43,9 +43,9 @@ def as_client_sees(described: dict) -> dict:
 
 def queue_messages(store: MessageStore, topic: str, queue_id: int) -> list:
     found = []
-    lowest, highest = store.queue_range(topic, queue_id)
+    lowest, highest = store.reader.queue_range(topic, queue_id)
     while lowest < highest:
-        result = store.get(topic, queue_id, lowest, 64, 1 << 20)
+        result = store.reader.get(topic, queue_id, lowest, 64, 1 << 20)
         assert result.status is GetStatus.FOUND
         for piece in result.slices:
             position = 0
@@ -76,14 +76,14 @@ def test_every_message_of_the_manifest_is_read_back(
         found = [as_client_sees(describe(m)) for m in queue_messages(store, topic, queue_id)]
         assert found == [as_client_sees(e) for e in expected]
     for message in messages[::7]:
-        assert describe(store.read(message["physicalOffset"]))["bodySha256"] == message["bodySha256"]
+        assert describe(store.reader.read(message["physicalOffset"]))["bodySha256"] == message["bodySha256"]
         unique = message["properties"].get("UNIQ_KEY")
         # Upstream lost a part of this index when it recovered: it dispatches only what it scans.
         if unique and which != "master-clean" and not (read_only and which == "master-killed"):
-            hits = [m.physical_offset for m in store.query(message["topic"], unique, 32, 0, FOREVER)]
+            hits = [m.physical_offset for m in store.reader.query(message["topic"], unique, 32, 0, FOREVER)]
             assert message["physicalOffset"] in hits
     for entry in committed:
-        assert store.queue_range(entry["topic"], entry["queueId"])[1] == entry["max"]
+        assert store.reader.queue_range(entry["topic"], entry["queueId"])[1] == entry["max"]
     store.close()
     if read_only:
         assert {p: p.stat().st_mtime_ns for p in root.rglob("*")} == before
@@ -128,7 +128,7 @@ def test_a_killed_store_is_recovered_and_goes_on(unpacked: Path, tmp_path: Path,
     store = MessageStore.open(root, SIZES)
     assert store.recovered is not None
     assert not store.recovered.clean
-    highest = store.queue_range("plain", 0)[1]
+    highest = store.reader.queue_range("plain", 0)[1]
     appended = store.append("plain", 0, 0, 0, 1, bytes(8), 0, 0, b"after the crash", b"KEYS\x01after\x02")
     assert appended.queue_offset == highest
     store.dispatch()
@@ -137,7 +137,7 @@ def test_a_killed_store_is_recovered_and_goes_on(unpacked: Path, tmp_path: Path,
     again = MessageStore.open(root, SIZES)
     assert again.recovered is not None
     assert again.recovered.clean
-    assert [m.body for m in again.query("plain", "after", 10, 0, FOREVER)] == [b"after the crash"]
+    assert [m.body for m in again.reader.query("plain", "after", 10, 0, FOREVER)] == [b"after the crash"]
     again.close()
 
 
@@ -145,7 +145,7 @@ def test_a_killed_store_is_recovered_and_goes_on(unpacked: Path, tmp_path: Path,
 def test_delay_and_transaction_records_lie_as_upstream_puts_them(unpacked: Path, version: str) -> None:
     """The schedule queue is ordered by delivery time; op records name half messages."""
     store = MessageStore.open(unpacked / version / "master-clean", SIZES, read_only=True)
-    levels = [queue_id for topic, queue_id in store.queues() if topic == SCHEDULE_TOPIC]
+    levels = [queue_id for topic, queue_id in store.reader.queues() if topic == SCHEDULE_TOPIC]
     assert 17 in levels
     for queue_id in levels:
         for message in queue_messages(store, SCHEDULE_TOPIC, queue_id):

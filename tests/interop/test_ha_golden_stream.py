@@ -7,8 +7,9 @@ from typing import NamedTuple
 
 import pytest
 
-from tandemq.codec.ha import Chunk, Head, ReportReader, TransferReader
-from tandemq.replication.acks import AckLevel, AckQueue
+from tandemq.codec.ha_classic import Chunk, Head, ReportReader, TransferReader
+from tandemq.model.ack_level import AckLevel
+from tandemq.replication.acks import AckQueue
 from tandemq.replication.decisions import Append, Close, Decision, LogEnds, Opened, Prepare, Save, Send
 from tandemq.replication.epochs import ReplicaRecord
 from tandemq.replication.master_state import MasterState, MasterTerms

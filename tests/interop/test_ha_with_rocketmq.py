@@ -1,82 +1,22 @@
 """Half a pair of ours with half of RocketMQ's: they follow each other across kills, byte for byte."""
 
 import asyncio
-import subprocess
-from collections.abc import Awaitable, Callable
 from pathlib import Path
 
 import pytest
-from tests.peers.programs import JAVA_VERSIONS, ROCKETMQ, rocketmq_jars
-from tests.peers.servers import free_ports
+from tests.peers.half_pairs import Group, RealBroker, Target, same_logs, segments
+from tests.peers.programs import JAVA_VERSIONS, rocketmq_jars
 
 from tandemq.codec.command import Command
-from tandemq.namesrv.config import NamesrvConfig
-from tandemq.namesrv.server import NameServer
 from tandemq.remoting.client import RemotingClient
 from tandemq.remoting.config import RemotingConfig
-from tandemq.testing.pair import HOST, QUEUES, SEGMENT, BrokerProcess, Load, LoadResult, RealPair
+from tandemq.replication.metadata import PairCode
+from tandemq.testing.pair import QUEUES, SEGMENT, BrokerProcess, Load, LoadResult, RealPair
+from tandemq.testing.waiting import until
 
 pytestmark = [pytest.mark.peer, pytest.mark.slow, pytest.mark.timeout(600)]
 
 MAX_OFFSET, PULL = 30, 11
-SIZES = {"mappedFileSizeCommitLog": str(SEGMENT), "maxMessageSize": "65536"}
-
-
-class RealBroker:
-    """A broker of RocketMQ, as a process."""
-
-    def __init__(self, directory: Path, version: str, role: str, namesrv: str, **properties: str) -> None:
-        (self.port,) = free_ports(around=True)
-        self.address = f"{HOST}:{self.port}"
-        self.directory = directory
-        self._command = [*ROCKETMQ, "broker", "--version", version, "--dir", str(directory), "--role", role]
-        self._command += ["--port", str(self.port), "--id", "1" if role == "SLAVE" else "0", "--namesrv", namesrv]
-        self._command += ["--heap", "512m"]
-        slave_reads = {"slaveReadEnable": "true", "brokerFastFailureEnable": "false", "inSyncReplicas": "2"}
-        for key, value in {**SIZES, **slave_reads, **properties}.items():
-            self._command += ["--set", f"{key}={value}"]
-
-    async def start(self) -> None:
-        await asyncio.to_thread(subprocess.run, self._command, check=True, stdout=subprocess.DEVNULL)
-
-    async def stop(self, *, kill: bool = False) -> None:
-        command = [*ROCKETMQ, "down", "--dir", str(self.directory), *(["--kill"] if kill else [])]
-        await asyncio.to_thread(subprocess.run, command, check=False, stdout=subprocess.DEVNULL)
-
-    @property
-    def store(self) -> Path:
-        return self.directory / "store"
-
-
-class Target:
-    """What a Load sends to."""
-
-    def __init__(self, address: str) -> None:
-        self.writer_address = address
-
-
-async def until(condition: Callable[[], Awaitable[bool]], what: str, seconds: float = 60.0) -> None:
-    deadline = asyncio.get_running_loop().time() + seconds
-    while not await condition():
-        assert asyncio.get_running_loop().time() < deadline, f"not within {seconds} s: {what}"
-        await asyncio.sleep(0.1)
-
-
-def segments(store: Path) -> dict[str, bytes]:
-    """Segment files with something in them, by name; the next one is often made in advance."""
-    found = {path.name: path.read_bytes() for path in (store / "commitlog").iterdir()}
-    return {name: data for name, data in found.items() if data.strip(b"\0")}
-
-
-async def same_logs(slave: Path, master: Path) -> None:
-    """From the slave's first segment on: a RocketMQ master starts an empty slave at its last one."""
-
-    async def same() -> bool:
-        ours, theirs = segments(slave), segments(master)
-        return bool(ours) and ours == {name: data for name, data in theirs.items() if name >= min(ours)}
-
-    await until(same, "the commit logs are the same bytes")
-    assert len(segments(slave)) >= 3, "no segment was ever rolled"
 
 
 async def sent(address: str, count: int, ok: set[int]) -> LoadResult:
@@ -87,7 +27,7 @@ async def sent(address: str, count: int, ok: set[int]) -> LoadResult:
     async def enough() -> bool:
         return sum(n for code, n in load.result.statuses.items() if code in ok) >= before + count
 
-    await until(enough, f"{count} sends to {address} answered with {ok}: {load.result.statuses}", 120)
+    await until(enough, f"{count} sends to {address} answered with {ok}: {load.result.statuses}", seconds=120)
     return await load.stop()
 
 
@@ -120,35 +60,6 @@ async def everything_readable(address: str, results: list[LoadResult]) -> None:
                 await until(readable, f"queue {queue_id} of {address} can be read at {highest}")
     finally:
         await client.close()
-
-
-class Group:
-    """A name server of ours, and whatever the story starts."""
-
-    def __init__(self) -> None:
-        self.namesrv = NameServer(NamesrvConfig(), RemotingConfig(listen_port=0, bind_address=HOST))
-
-    async def __aenter__(self) -> "Group":
-        self.address = f"{HOST}:{await self.namesrv.start()}"
-        return self
-
-    async def __aexit__(self, *_: object) -> None:
-        await self.namesrv.stop()
-
-    def ours(self, directory: Path, role: str, **properties: str) -> BrokerProcess:
-        return BrokerProcess(
-            directory,
-            {
-                "brokerName": "broker-a",
-                "brokerId": "1" if role == "SLAVE" else "0",
-                "brokerRole": role,
-                "namesrvAddr": self.address,
-                "haHousekeepingInterval": "20000",
-                "haSendHeartbeatInterval": "5000",
-                **SIZES,
-                **properties,
-            },
-        )
 
 
 @pytest.mark.parametrize("version", JAVA_VERSIONS)
@@ -214,6 +125,110 @@ def test_our_slave_follows_a_real_master_through_kills(version: str, tmp_path: P
                 await real.stop(kill=True)
 
     asyncio.run(story())
+
+
+@pytest.mark.parametrize("version", JAVA_VERSIONS)
+def test_an_empty_slave_copies_all_that_a_real_master_has_kept(version: str, tmp_path: Path) -> None:
+    """A RocketMQ master sends a slave that reports 0 its last segment only; it must not come to that, neither for a log
+    that begins at 0 nor for one whose first segments have expired, nor when the master's retention overtakes a slave
+    that was away."""
+    rocketmq_jars(version)
+
+    async def story() -> None:
+        async with Group() as group:
+            real = RealBroker(tmp_path / "real", version, "ASYNC_MASTER", group.address)
+            slave = group.ours(tmp_path / "slave", "SLAVE")
+            late = group.ours(tmp_path / "late", "SLAVE", brokerId="2")
+            last = group.ours(tmp_path / "last", "SLAVE", brokerId="4", haSyncFromLastFile="true")
+            wrong = group.ours(tmp_path / "wrong", "SLAVE", brokerId="3", mappedFileSizeCommitLog=str(2 * SEGMENT))
+            try:
+                await real.start()
+                results = [await sent(real.address, 8000, {0})]
+                slave.start()
+                await same_logs(slave.store, real.store)
+                await everything_readable(slave.address, results)
+                slave.kill()
+                results.append(await sent(real.address, 9000, {0}))
+                await real.stop()
+                expire(real.store, beyond=max(segments(slave.store)))
+                await real.start()
+                late.start()
+                await same_logs(late.store, real.store)
+                slave.start()
+                await same_logs(slave.store, real.store)
+                wrong.start()
+                await until(lambda: told(wrong, f"mappedFileSizeCommitLog={SEGMENT}"), "the size to set is told")
+                last.start()
+                await until(lambda: told(last, "lacks ["), "what it lacks is told")
+                reply = await asked(last.address, Command(PairCode.PROMOTE, {"role": "ASYNC_MASTER"}))
+                assert "--accept-loss" in (reply.remark or ""), reply
+            finally:
+                for broker in (slave, late, wrong, last):
+                    broker.kill()
+                await real.stop(kill=True)
+
+    asyncio.run(story())
+
+
+@pytest.mark.parametrize("version", JAVA_VERSIONS)
+def test_an_observer_copies_a_real_pair_and_changes_nothing_there(version: str, tmp_path: Path) -> None:
+    """Beside the master's or the slave's HA port: no route changes, no ack of the master rests on the observer."""
+    rocketmq_jars(version)
+
+    async def story() -> None:
+        async with Group() as group:
+            master = RealBroker(tmp_path / "master", version, "SYNC_MASTER", group.address)
+            slave = RealBroker(tmp_path / "slave", version, "SLAVE", group.address)
+            of_master = group.ours(tmp_path / "om", "SLAVE", haObserver="true", haMasterAddress=master.ha_address)
+            of_slave = group.ours(tmp_path / "os", "SLAVE", haObserver="true", haMasterAddress=slave.ha_address)
+            try:
+                await master.start()
+                await slave.start()
+                results = [await sent(master.address, 9000, {0})]
+                routes = await group.brokers()
+                of_master.start()
+                of_slave.start()
+                # A real slave that came late lacks the beginning; its observer has what it has.
+                followed = {of_master: master, of_slave: slave}
+                for observer, real in followed.items():
+                    await same_logs(observer.store, real.store)
+                    observer.kill()
+                results.append(await sent(master.address, 4000, {0}))
+                for observer, real in followed.items():
+                    observer.start()
+                    await same_logs(observer.store, real.store)
+                    await everything_readable(observer.address, results)
+                assert await group.brokers() == routes, "an observer registers nowhere"
+                await slave.stop(kill=True)
+                # A real master that counted the observer would answer 0.
+                results.append(await sent(master.address, 5, {10, 11, 12}))
+                assert 0 not in results[-1].statuses, results[-1].statuses
+            finally:
+                of_master.kill()
+                of_slave.kill()
+                await slave.stop(kill=True)
+                await master.stop(kill=True)
+
+    asyncio.run(story())
+
+
+def expire(store: Path, *, beyond: str) -> None:
+    """Deletes the segments up to `beyond`, as retention does."""
+    for path in (store / "commitlog").iterdir():
+        if path.name <= beyond:
+            path.unlink()
+
+
+async def asked(address: str, command: Command) -> Command:
+    client = RemotingClient(RemotingConfig())
+    try:
+        return await client.invoke(address, command, 20)
+    finally:
+        await client.close()
+
+
+async def told(broker: BrokerProcess, text: str) -> bool:
+    return text in broker.log.read_text()
 
 
 def check_acknowledged(broker: BrokerProcess, result: LoadResult) -> None:

@@ -229,7 +229,7 @@ def test_broker_status(said: Said) -> None:
     }
     assert wanted - set(table) == set()
     assert int(table["commitLogMaxOffset"]) > 1000
-    assert float(table["commitLogDiskRatio"]) > 0
+    assert 0 <= float(table["commitLogDiskRatio"]) <= 1  # 0.0000 on a large and empty disk
 
 
 def _progress_of_queue_1(text: str) -> list[str]:

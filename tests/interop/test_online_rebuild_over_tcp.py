@@ -6,15 +6,10 @@ import os
 import sys
 from pathlib import Path
 
-import pytest
-
 from tandemq.broker.broker import Broker
-from tandemq.codec.codes import OperatorCode
 from tandemq.codec.command import Command
-from tandemq.codec.record import walk
 from tandemq.codec.send_header import SendHeader, send_ext
-from tandemq.errors import ReplyError
-from tandemq.remoting.access import AccessControl
+from tandemq.formats.record import walk
 from tandemq.remoting.client import RemotingClient
 from tandemq.remoting.config import RemotingConfig
 from tandemq.store.discover import discover_config
@@ -23,19 +18,6 @@ from tandemq.store.verify import verify
 from tandemq.testing.local_cluster import LocalCluster
 
 SEND_V2, PULL = 310, 11
-ACCOUNTS = """
-accounts:
-- accessKey: operator
-  secretKey: "12345678"
-  whiteRemoteAddress: 10.0.0.*
-  admin: true
-- accessKey: somebody
-  secretKey: "12345678"
-  whiteRemoteAddress: 10.0.0.*
-  admin: false
-  defaultTopicPerm: PUB|SUB
-  defaultGroupPerm: SUB
-"""
 
 
 async def send(client: RemotingClient, broker: Broker, body: bytes) -> None:
@@ -109,12 +91,3 @@ def test_nobody_there(tmp_path: Path) -> None:
     assert code == 1
     assert "127.0.0.1:1" in error
     assert "Traceback" not in error
-
-
-@pytest.mark.parametrize("code", list(OperatorCode))
-def test_it_takes_an_admin_account(code: OperatorCode) -> None:
-    """Where access is controlled, an ordinary account is refused."""
-    access = AccessControl.from_text(ACCOUNTS, "plain_acl.yml")
-    access.check("10.0.0.1", Command(code, {"AccessKey": "operator"}))
-    with pytest.raises(ReplyError, match="admin"):
-        access.check("10.0.0.1", Command(code, {"AccessKey": "somebody"}))

@@ -1,29 +1,17 @@
-"""The Python client's stories, the same list against our servers and against real RocketMQ brokers.
-
-A difference between the targets is ours. `TANDEMQ_TEST_CLUSTER=namesrv,master` runs the list against servers that run
-already (with enablePropertyFilter=true).
-"""
+"""The Python client's stories, the same list against our servers and against real RocketMQ brokers."""
 
 import asyncio
-import os
-import shutil
 import socket
-import subprocess
-import sys
-import uuid
-from collections.abc import Awaitable, Callable, Iterator
-from dataclasses import dataclass
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from tests.peers.programs import JAVA_VERSIONS
-from tests.peers.servers import free_ports
+from tests.interop.python_client import CLOCK, TARGETS, Cluster, Inbox, make_topic, running, unique
 
 from tandemq.client import (
     SQL92,
     Action,
     Admin,
-    ClientConfig,
     Compression,
     ConsumeFrom,
     Message,
@@ -39,193 +27,17 @@ from tandemq.client import (
     sync,
 )
 from tandemq.client.bulk import Ack, BatchSender, QueueReader
-from tandemq.clock import SystemClock
-from tandemq.codec.batch import encode_batch
-from tandemq.codec.record import parse_record, walk
 from tandemq.errors import ClientError, InvalidMessage, NoRoute, RequestTimeout, SendFailed
-from tandemq.model.topic import SubscriptionGroupConfig, TopicConfig
-
-PEERS = Path(__file__).parents[1] / "peers" / "rocketmq"
-SETTINGS = {
-    "enablePropertyFilter": "true",
-    "transactionTimeOut": "1000",
-    "transactionCheckInterval": "1000",
-    "autoCreateTopicEnable": "true",
-}
-CLOCK = SystemClock()
-TARGETS = [
-    "ours",
-    *(pytest.param(f"rocketmq-{version}", marks=[pytest.mark.peer, pytest.mark.slow]) for version in JAVA_VERSIONS),
-]
-
-
-@dataclass(frozen=True)
-class Cluster:
-    """A name server and a master that answer."""
-
-    namesrv: str
-    master: str
-    name: str
-
-    def config(self, **options: object) -> ClientConfig:
-        return ClientConfig(namesrv=self.namesrv, rebalance_interval_ms=2000, **options)  # type: ignore[arg-type]
+from tandemq.formats.batch import encode_batch
+from tandemq.formats.record import parse_record, walk
+from tandemq.model.topic import SubscriptionGroupConfig
+from tandemq.testing.waiting import until
 
 
 @pytest.fixture(scope="module", params=TARGETS)
 def cluster(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
-    given = os.environ.get("TANDEMQ_TEST_CLUSTER")
-    if given:
-        namesrv, master = given.split(",")
-        yield Cluster(namesrv, master, request.param)
-        return
-    where = tmp_path_factory.mktemp(request.param)
-    (namesrv_port,), (port,) = free_ports(), free_ports(around=True)
-    start = _start_ours if request.param == "ours" else _start_rocketmq
-    stop = start(request.param, where, namesrv_port, port)
-    try:
-        found = Cluster(f"127.0.0.1:{namesrv_port}", f"127.0.0.1:{port}", request.param)
-        asyncio.run(registered(found))
+    with running(request.param, tmp_path_factory.mktemp(request.param)) as found:
         yield found
-    finally:
-        stop()
-
-
-def _start_rocketmq(target: str, where: Path, namesrv_port: int, port: int) -> Callable[[], None]:
-    if shutil.which("java") is None or shutil.which("mvn") is None:
-        pytest.skip("real RocketMQ needs java and mvn")
-    version = target.removeprefix("rocketmq-")
-    tool = [sys.executable, str(PEERS)]
-    settings = ["--namesrv", f"127.0.0.1:{namesrv_port}"]
-    settings += [part for key, value in SETTINGS.items() for part in ("--set", f"{key}={value}")]
-    commands = [
-        ["fetch", version],
-        ["namesrv", "--version", version, "--dir", str(where / "ns"), "--port", str(namesrv_port)],
-        ["broker", "--version", version, "--dir", str(where / "b"), "--port", str(port), *settings],
-    ]
-
-    def stop() -> None:
-        for part in ("b", "ns"):
-            subprocess.run([*tool, "down", "--dir", str(where / part), "--kill"], capture_output=True, check=False)
-
-    for command in commands:
-        done = subprocess.run([*tool, *command], capture_output=True, text=True, check=False)
-        if done.returncode:
-            stop()
-            pytest.skip(f"real RocketMQ {version} can't be had: {done.stderr.strip()[-300:]}")
-    return stop
-
-
-def _start_ours(_: str, where: Path, namesrv_port: int, port: int) -> Callable[[], None]:
-    namesrv_conf = where / "namesrv.conf"
-    namesrv_conf.write_text(f"listenPort={namesrv_port}\n")
-    broker_conf = where / "broker.conf"
-    values = {
-        "brokerClusterName": "DefaultCluster",
-        "brokerName": "broker-a",
-        "brokerId": "0",
-        "brokerIP1": "127.0.0.1",
-        "listenPort": str(port),
-        "namesrvAddr": f"127.0.0.1:{namesrv_port}",
-        "storePathRootDir": str(where / "store"),
-        **SETTINGS,
-    }
-    broker_conf.write_text("".join(f"{key}={value}\n" for key, value in values.items()))
-    run = [sys.executable, "-c", "from tandemq.cli.main import main; main()"]
-    processes: list[subprocess.Popen[bytes]] = []
-
-    def stop() -> None:
-        for process in reversed(processes):
-            process.terminate()
-        for process in processes:
-            try:
-                process.wait(20)
-            except subprocess.TimeoutExpired:
-                process.kill()
-                process.wait()
-
-    for noun, conf, wanted in (("namesrv", namesrv_conf, namesrv_port), ("broker", broker_conf, port)):
-        with open(where / f"{noun}.log", "wb") as out:
-            processes.append(subprocess.Popen([*run, noun, "-c", str(conf)], stdout=out, stderr=out))
-        if not _answers(wanted, processes[-1]):
-            stop()
-            pytest.fail(f"our {noun} does not answer:\n{(where / f'{noun}.log').read_text()[-2000:]}")
-    return stop
-
-
-def _answers(port: int, process: "subprocess.Popen[bytes]") -> bool:
-    deadline = CLOCK.monotonic() + 30
-    while CLOCK.monotonic() < deadline and process.poll() is None:
-        try:
-            socket.create_connection(("127.0.0.1", port), 0.3).close()
-            return True
-        except OSError:
-            continue
-    return False
-
-
-def unique(prefix: str) -> str:
-    return f"{prefix}-{uuid.uuid4().hex[:12]}"
-
-
-async def until(condition: Callable[[], bool], what: str, seconds: float = 40) -> None:
-    """Waits for a condition; a failure says what was waited for."""
-    deadline = CLOCK.monotonic() + seconds
-    while not condition():
-        if CLOCK.monotonic() > deadline:
-            raise AssertionError(f"waited {seconds:g} s for: {what}")
-        await asyncio.sleep(0.02)
-
-
-async def eventually(check: Callable[[], Awaitable[bool]], what: str, seconds: float = 40) -> None:
-    deadline = CLOCK.monotonic() + seconds
-    while not await check():
-        if CLOCK.monotonic() > deadline:
-            raise AssertionError(f"waited {seconds:g} s for: {what}")
-        await asyncio.sleep(0.1)
-
-
-async def registered(cluster: Cluster) -> None:
-    """A broker answers on its port a moment before the name server knows it."""
-    async with Admin(namesrv=cluster.namesrv) as admin:
-
-        async def known() -> bool:
-            return "broker-a" in (await admin.cluster()).groups
-
-        await eventually(known, "the broker's registration")
-
-
-async def make_topic(cluster: Cluster, queues: int = 4) -> str:
-    """A new topic that name server and broker know."""
-    topic = unique("topic")
-    async with Admin(namesrv=cluster.namesrv) as admin:
-        await admin.create_topic(TopicConfig(name=topic, read_queues=queues, write_queues=queues))
-
-        async def routed() -> bool:
-            try:
-                return bool(await admin.queues(topic))
-            except NoRoute:
-                return False
-
-        await eventually(routed, f"a route of {topic}")
-    return topic
-
-
-class Inbox:
-    """A listener that remembers what it got."""
-
-    def __init__(self, answer: Callable[[ReceivedMessage], Action | None] = lambda _: None) -> None:
-        self.messages: list[ReceivedMessage] = []
-        self._answer = answer
-
-    async def __call__(self, messages: object) -> Action | None:
-        assert isinstance(messages, list)
-        self.messages += messages
-        answers = [self._answer(message) for message in messages]
-        return Action.LATER if Action.LATER in answers else None
-
-    @property
-    def bodies(self) -> list[bytes]:
-        return [message.body for message in self.messages]
 
 
 # sending
@@ -289,7 +101,7 @@ def test_a_oneway_message_arrives(cluster: Cluster) -> None:
             async def stored() -> bool:
                 return sum(high for _, high in (await admin.queue_ranges(topic)).values()) == 1
 
-            await eventually(stored, "the one-way message in a queue")
+            await until(stored, "the one-way message in a queue")
 
     asyncio.run(story())
 
@@ -329,7 +141,7 @@ def test_large_bodies_travel_compressed(cluster: Cluster, method: Compression) -
             async def stored() -> bool:
                 return (await admin.queue_range(queue))[1] == 1
 
-            await eventually(stored, "the message in its queue")
+            await until(stored, "the message in its queue")
             found = await admin.message_at(queue, 0)
         assert found.body == body
         assert len(found.stored.body) < len(body) / 5
@@ -549,7 +361,7 @@ def test_a_failed_message_comes_back_and_then_goes_to_the_dead_letters(cluster: 
         consumer.subscribe(topic)
         async with consumer, Producer(unique("p"), namesrv=cluster.namesrv) as producer:
             sent = await producer.send(Message(topic=topic, body=b"bad", tags="T", keys=("k",)))
-            await until(lambda: len(inbox.messages) == 2, "the second delivery", 60)
+            await until(lambda: len(inbox.messages) == 2, "the second delivery", seconds=60)
             async with Admin(namesrv=cluster.namesrv) as admin:
 
                 async def buried() -> bool:
@@ -559,7 +371,7 @@ def test_a_failed_message_comes_back_and_then_goes_to_the_dead_letters(cluster: 
                         return False
                     return sum(high for _, high in ranges.values()) == 1
 
-                await eventually(buried, "the message in the dead letter queue", 60)
+                await until(buried, "the message in the dead letter queue", seconds=60)
                 letter = await admin.message_at(QueueRef(f"%DLQ%{group}", "broker-a", 0), 0)
         first, second = inbox.messages
         assert (first.reconsume_times, second.reconsume_times) == (0, 1)
@@ -598,7 +410,8 @@ def test_a_new_group_can_start_at_a_time(cluster: Cluster) -> None:
         queue = QueueRef(topic, "broker-a", 0)
         async with Producer(unique("p"), namesrv=cluster.namesrv) as producer, Admin(namesrv=cluster.namesrv) as admin:
             await producer.send(Message(topic=topic, body=b"old"))
-            await asyncio.sleep(0.3)  # two store timestamps that differ are the point of this story
+            sent = CLOCK.wall_ms()
+            await until(lambda: CLOCK.wall_ms() > sent + 300, "two store timestamps that clearly differ")
             # RocketMQ 4.9 gives the message nearest to a time, later ones the first after it: the same one here.
             middle = CLOCK.wall_ms()
             await producer.send(Message(topic=topic, body=b"new"))
@@ -606,7 +419,7 @@ def test_a_new_group_can_start_at_a_time(cluster: Cluster) -> None:
             async def searchable() -> bool:
                 return (await admin.queue_range(queue))[1] == 2 and await admin.offset_at(queue, middle) == 1
 
-            await eventually(searchable, "the second message found by time")
+            await until(searchable, "the second message found by time")
             inbox = Inbox()
             group = unique("g")
             await admin.create_group(SubscriptionGroupConfig(name=group))
@@ -656,7 +469,7 @@ def test_transactions_commit_roll_back_and_are_asked_again(cluster: Cluster) -> 
                 )
                 assert result.state is outcomes[body]
             # A broker that asks again before it has handled our first answer commits twice: at least once.
-            await until(lambda: len(set(inbox.bodies)) == 2, "the committed and the checked message", 90)
+            await until(lambda: len(set(inbox.bodies)) == 2, "the committed and the checked message", seconds=90)
         assert set(inbox.bodies) == {b"commit", b"unknown"}
         assert b"unknown" in checked
 
@@ -772,13 +585,13 @@ def test_topics_are_listed_described_and_deleted(cluster: Cluster) -> None:
             async def counted() -> bool:
                 return [status.count for status in await admin.topic_status(topic)] == [1, 1, 1]
 
-            await eventually(counted, "one message in each queue")
+            await until(counted, "one message in each queue")
             await admin.delete_topic(topic)
 
             async def gone() -> bool:
                 return topic not in await admin.topics()
 
-            await eventually(gone, "the topic's end")
+            await until(gone, "the topic's end")
 
     asyncio.run(story())
 
@@ -803,18 +616,18 @@ def test_lag_is_measured_and_offsets_are_reset(cluster: Cluster) -> None:
                     offsets = sum(q.consumer_offset for q in progress.queues)
                     return progress.lag == 0 and offsets >= 10  # more if a busy real broker stored a retried send twice
 
-                await eventually(caught_up, "no lag")
+                await until(caught_up, "no lag")
                 assert [m.client_id for m in await admin.members(group)] == [consumer.session.client_id]
                 assert group in await admin.groups()
                 reset = await admin.reset_offsets(group, topic, begin)
                 assert set(reset.values()) <= {0}
-                await until(lambda: len(inbox.messages) >= 20, "everything a second time", 60)
+                await until(lambda: len(inbox.messages) >= 20, "everything a second time", seconds=60)
             await producer.send(Message(topic=topic, body=b"y"))
 
             async def behind() -> bool:
                 return (await admin.progress(group, topic)).lag >= 1
 
-            await eventually(behind, "lag of the stopped group")
+            await until(behind, "lag of the stopped group")
             await admin.delete_group(group)
             assert group not in await admin.groups()
 
@@ -831,7 +644,7 @@ def test_messages_are_found_by_id_key_and_place(cluster: Cluster) -> None:
             async def indexed() -> bool:
                 return len(await admin.messages_by_key(topic, key)) == 1
 
-            await eventually(indexed, "the message in the index")
+            await until(indexed, "the message in the index")
             by_place = await admin.message_at(sent.queue, sent.queue_offset)
             by_id = await admin.message_by_id(sent.offset_message_id)
             by_key = (await admin.messages_by_key(topic, key))[0]

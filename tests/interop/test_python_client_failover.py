@@ -10,7 +10,7 @@ import signal
 import socket
 import subprocess
 import sys
-from collections.abc import Awaitable, Callable, Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -22,6 +22,7 @@ from tandemq.clock import SystemClock
 from tandemq.codec.codes import RequestCode
 from tandemq.errors import NoRoute, SendFailed, TandemError
 from tandemq.model.topic import TopicConfig
+from tandemq.testing.waiting import until
 
 PEERS = Path(__file__).parents[1] / "peers" / "rocketmq"
 PROGRAM = [sys.executable, "-c", "from tandemq.cli.main import main; main()"]
@@ -147,21 +148,6 @@ def _answers(port: int, process: "subprocess.Popen[bytes]") -> bool:
     return False
 
 
-async def eventually(check: Callable[[], Awaitable[bool]], what: str, seconds: float = 60) -> None:
-    deadline = CLOCK.monotonic() + seconds
-    while not await check():
-        if CLOCK.monotonic() > deadline:
-            raise AssertionError(f"waited {seconds:g} s for: {what}")
-        await asyncio.sleep(0.1)
-
-
-async def until(condition: Callable[[], bool], what: str, seconds: float = 60) -> None:
-    async def check() -> bool:
-        return condition()
-
-    await eventually(check, what, seconds)
-
-
 class Inbox:
     def __init__(self) -> None:
         self.messages: list[ReceivedMessage] = []
@@ -180,9 +166,9 @@ def test_consumers_go_on_from_the_slave_when_the_master_dies(pair: Pair) -> None
         config = ClientConfig(namesrv=pair.namesrv, consume_from=ConsumeFrom.FIRST_OFFSET, route_interval_ms=1000)
         bodies = [b"%03d" % i for i in range(200)]
         async with Admin(config=config) as admin:
-            await eventually(lambda: _whole(admin), "both members registered")
+            await until(lambda: _whole(admin), "both members registered")
             await admin.create_topic(TopicConfig(name="orders", read_queues=4, write_queues=4))
-            await eventually(lambda: _routed(admin, "orders"), "the topic's route")
+            await until(lambda: _routed(admin, "orders"), "the topic's route")
             running = Inbox()
             consumer = PushConsumer("running", running, config=config)
             consumer.subscribe("orders")
@@ -193,7 +179,7 @@ def test_consumers_go_on_from_the_slave_when_the_master_dies(pair: Pair) -> None
                 consumer.pause()
                 for body in bodies[100:]:
                     await producer.send(Message(topic="orders", body=body))
-                await eventually(lambda: _slave_has(admin, pair.slave, 200), "all messages on the slave")
+                await until(lambda: _slave_has(admin, pair.slave, 200), "all messages on the slave")
                 pair.kill_master()
                 consumer.resume()
                 await until(lambda: running.bodies == set(bodies), "the second half from the slave")
@@ -238,9 +224,9 @@ def test_producers_and_consumers_follow_a_promotion(pair: Pair) -> None:
     async def story() -> None:
         config = ClientConfig(namesrv=pair.namesrv, consume_from=ConsumeFrom.FIRST_OFFSET)
         async with Admin(config=config) as admin:
-            await eventually(lambda: _whole(admin), "both members registered")
+            await until(lambda: _whole(admin), "both members registered")
             await admin.create_topic(TopicConfig(name="orders", read_queues=4, write_queues=4))
-            await eventually(lambda: _routed(admin, "orders"), "the topic's route")
+            await until(lambda: _routed(admin, "orders"), "the topic's route")
             inbox = Inbox()
             consumer = PushConsumer("followers", inbox, config=config)
             consumer.subscribe("orders")
@@ -248,7 +234,7 @@ def test_producers_and_consumers_follow_a_promotion(pair: Pair) -> None:
                 sent = [b"before-%d" % i for i in range(20)]
                 for body in sent:
                     assert (await producer.send(Message(topic="orders", body=body))).ok
-                await eventually(lambda: _slave_has(admin, pair.slave, 20), "all messages on the slave")
+                await until(lambda: _slave_has(admin, pair.slave, 20), "all messages on the slave")
                 pair.kill_master()
                 done = await asyncio.to_thread(
                     subprocess.run,
@@ -269,11 +255,8 @@ def test_producers_and_consumers_follow_a_promotion(pair: Pair) -> None:
 
 async def _sent_at_last(producer: Producer, body: bytes) -> None:
     """Sends until a master takes it: the promoted one has to register first."""
-    deadline = CLOCK.monotonic() + 30
-    while True:
-        try:
-            await producer.send(Message(topic="orders", body=body))
-            return
-        except (SendFailed, NoRoute):
-            assert CLOCK.monotonic() < deadline, "no master within 30 s of the promotion"
-            await asyncio.sleep(0.05)
+    await until(
+        lambda: producer.send(Message(topic="orders", body=body)),
+        "a master that takes messages after the promotion",
+        ignoring=(SendFailed, NoRoute),
+    )

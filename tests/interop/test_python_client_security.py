@@ -14,10 +14,12 @@ import pytest
 from tests.peers.servers import free_ports
 
 from tandemq.client import Admin, ClientConfig, Message, Producer
-from tandemq.client.bulk import Credentials, QueueReader
+from tandemq.client.bulk import QueueReader
 from tandemq.clock import SystemClock
+from tandemq.codec.acl import Credentials
 from tandemq.errors import RemotingError, ReplyError, SendFailed, TandemError
 from tandemq.model.topic import TopicConfig
+from tandemq.testing.waiting import until
 
 PROGRAM = [sys.executable, "-c", "from tandemq.cli.main import main; main()"]
 CLOCK = SystemClock()
@@ -113,16 +115,13 @@ def _wait_for(port: int, process: "subprocess.Popen[bytes]", log: Path) -> None:
 
 async def _prepared(servers: Servers) -> None:
     """The topic `orders` with a route, made by the operator."""
-    deadline = CLOCK.monotonic() + 30
     async with Admin(config=servers.config("operator-key", "operator-secret")) as admin:
-        while True:
-            try:
-                await admin.create_topic(TopicConfig(name="orders", read_queues=1, write_queues=1))
-                await admin.queues("orders")
-                return
-            except TandemError:
-                assert CLOCK.monotonic() < deadline, "the topic never got its route"
-                await asyncio.sleep(0.1)
+
+        async def made() -> object:
+            await admin.create_topic(TopicConfig(name="orders", read_queues=1, write_queues=1))
+            return await admin.queues("orders")
+
+        await until(made, "a route to the topic", ignoring=(TandemError,))
 
 
 def test_signed_requests_over_tls_do_their_work(servers: Servers) -> None:

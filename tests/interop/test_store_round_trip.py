@@ -14,10 +14,10 @@ from tests.peers.programs import JAVA_VERSIONS, java
 from tests.peers.servers import rocketmq
 from tests.peers.tools import Missing
 
-from tandemq.codec.batch import Batch
 from tandemq.codec.bodies import topic_table_json
-from tandemq.codec.compression import compress, decompress
-from tandemq.codec.envelope import (
+from tandemq.formats.batch import MessageBatch
+from tandemq.formats.compression import compress, decompress
+from tandemq.formats.envelope import (
     OP_TOPIC,
     encode_op_body,
     from_half,
@@ -90,7 +90,7 @@ class Writer:
             self.count += 1
             text = encode_properties({"KEYS": f"k{self.count}", "UNIQ_KEY": f"7F000001{self.count:024X}", "TAGS": "b"})
             elements.append((0, self.random.randbytes(100), text))
-        done = self.store.append_batch("batch", 0, 0, 1_700_000_000_000, HOST, 0, Batch(elements))
+        done = self.store.append_batch("batch", 0, 0, 1_700_000_000_000, HOST, 0, MessageBatch(elements))
         for number, (at, (_, body, text)) in enumerate(zip(done.physical_offsets, elements, strict=True)):
             key = text.split(b"\x02")[0].split(b"\x01")[1].decode()
             line = f"0 {done.queue_offset + number} {key} {len(body)} {zlib.crc32(body)} {at}"
@@ -176,11 +176,11 @@ def test_real_broker_serves_our_store_and_hands_it_back(tmp_path: Path, version:
     for topic, lines in writer.expected.items():
         for line in lines:
             queue_id, queue_offset, key, size, crc, physical_offset = line.split()
-            message = store.read(int(physical_offset))
+            message = store.reader.read(int(physical_offset))
             assert (message.topic, message.queue_id, message.queue_offset) == (topic, int(queue_id), int(queue_offset))
             body = decompress(message.body, message.sys_flag)
             assert (len(body), zlib.crc32(body)) == (int(size), int(crc))
-            assert int(physical_offset) in [m.physical_offset for m in store.query(topic, key, 9, 0, 1 << 62)]
+            assert int(physical_offset) in [m.physical_offset for m in store.reader.query(topic, key, 9, 0, 1 << 62)]
     store.close()
     report = verify(FileDisk(), root, CONFIG)
     assert report.ok, report.problems

@@ -15,6 +15,8 @@ from pathlib import Path
 from tests.peers.programs import JAVA_VERSIONS, ROCKETMQ, rocketmq_jars
 from tests.peers.wire import route_exists
 
+from tandemq.testing.waiting import wait_until
+
 # What the stories need of a broker: transactions asked about soon, SQL filters on.
 STORY_PROPERTIES: dict[str, str] = {
     "transactionTimeOut": "1000",
@@ -47,13 +49,14 @@ class Daemon:
                 command, stdout=out, stderr=out, stdin=subprocess.DEVNULL, start_new_session=True
             )
         self._process = process
-        deadline = time.monotonic() + START_SECONDS
-        while not _answers(self.port):
+
+        def answers() -> bool:
             if process.poll() is not None:
                 raise RuntimeError(f"tandemq {self.noun} ended with {process.returncode}:\n{self._said()}")
-            if time.monotonic() > deadline:
-                raise RuntimeError(f"tandemq {self.noun} does not answer on {self.port}:\n{self._said()}")
-            time.sleep(0.02)
+            return _answers(self.port)
+
+        told = lambda: f"an answer of tandemq {self.noun} on {self.port}:\n{self._said()}"  # noqa: E731
+        wait_until(answers, told, seconds=START_SECONDS)
 
     def kill(self) -> None:
         """As a crash: it gets no chance to write anything more."""
@@ -105,12 +108,12 @@ def free_ports(count: int = 1, *, around: bool = False) -> list[int]:
     while len(found) < count:
         port = random.randrange(12_000, 32_000)
         neighbours = range(port - 2, port + 2) if around else range(port, port + 1)
-        if port not in found and all(_is_free(p) for p in neighbours):
+        if port not in found and all(is_free(p) for p in neighbours):
             found.append(port)
     return found
 
 
-def _is_free(port: int) -> bool:
+def is_free(port: int) -> bool:
     with socket.socket() as probe:
         probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         try:
@@ -186,11 +189,9 @@ def _answers(port: int) -> bool:
 
 def await_route(servers: Servers, topic: str = "TBW102", timeout: float = START_SECONDS) -> None:
     """Returns when the broker has registered: the name server knows a route to the topic."""
-    deadline = time.monotonic() + timeout
-    while not route_exists(servers.namesrv, topic):
-        if time.monotonic() > deadline:
-            raise RuntimeError(f"no route to {topic} after {timeout:.0f} s:\n{servers.said()}")
-        time.sleep(0.05)
+    wait_until(
+        lambda: route_exists(servers.namesrv, topic), lambda: f"a route to {topic}:\n{servers.said()}", seconds=timeout
+    )
 
 
 @contextlib.contextmanager

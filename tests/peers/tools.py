@@ -24,6 +24,10 @@ PACKAGES: dict[str, list[str]] = {
     "go": ["golang-go"],
     "node": ["nodejs"],
     "npm": ["npm"],
+    "openssl": ["openssl"],
+    "prometheus": ["prometheus"],
+    "promtool": ["prometheus"],
+    "systemd-analyze": ["systemd"],
 }
 
 

@@ -7,7 +7,6 @@ from typing import Any
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tandemq.broker.delay import DelaySchedule
 from tandemq.broker.handlers.admin import AdminHandlers
 from tandemq.broker.handlers.clients_admin import ClientAdminHandlers
 from tandemq.broker.handlers.peers import HaFacts, PeerHandlers
@@ -16,12 +15,14 @@ from tandemq.broker.handlers.reply import ReplyHandlers
 from tandemq.broker.handlers.reset import ResetHandlers
 from tandemq.broker.handlers.send_back import SendBackHandlers
 from tandemq.broker.handlers.transactions import TransactionHandlers
+from tandemq.broker.services.delay_schedule import DelaySchedule
+from tandemq.broker.services.half_check import CheckLimits
+from tandemq.broker.services.timers import TimerService
+from tandemq.broker.services.transactions import TransactionService
 from tandemq.broker.subscriptions import parse_subscription
-from tandemq.broker.timers import TimerService
-from tandemq.broker.transactions import CheckLimits, TransactionService
 from tandemq.codec.command import Command
-from tandemq.codec.envelope import to_half
 from tandemq.errors import TandemError
+from tandemq.formats.envelope import to_half
 from tandemq.model.topic import SubscriptionGroupConfig, topic_name_problem
 from tandemq.testing.broker_parts import ADDRESS, HOST, BrokerParts, FakeConnection
 
@@ -56,8 +57,8 @@ def _table(parts: BrokerParts) -> dict[int, Any]:
     )  # fmt: skip
     families = (
         AdminHandlers(
-            p.live, p.store, p.topics, p.groups, p.offsets, p.members, p.stats, p.progress, p.clock,
-            address=ADDRESS, runtime_info=dict,
+            p.live, p.store, p.writer, p.topics, p.groups, p.offsets, p.members, p.stats, p.progress, p.clock,
+            address=ADDRESS, runtime_info=dict, retain=lambda manual: p.store.retain(None, manual),
         ),
         ClientAdminHandlers(p.store, p.topics, p.groups, p.members, p.clock, broker_name="b"),
         ResetHandlers(p.live, p.store, p.topics, p.groups, p.offsets, p.members, is_slave=lambda: False),
@@ -115,7 +116,7 @@ def test_every_request_is_answered_or_refused(ext: dict[str, str], body: bytes, 
                 continue
             assert result is None or isinstance(result, bytes)
             await parts.settle()
-        assert all(topic_name_problem(topic) is None for topic, _ in parts.store.queues())
+        assert all(topic_name_problem(topic) is None for topic, _ in parts.store.reader.queues())
         assert all(topic_name_problem(topic) is None for topic in parts.topics.all())
 
     asyncio.run(story())

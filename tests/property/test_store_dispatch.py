@@ -6,15 +6,24 @@ from random import Random
 
 import pytest
 
-from tandemq.model.message import TRANSACTION_COMMIT, TRANSACTION_PREPARED, TRANSACTION_ROLLBACK, java_hash
-from tandemq.store import alike, dispatch, key_hash, key_index
+from tandemq.formats import index_file, key_hash
+from tandemq.formats.envelope import delay_level, delivery_time
+from tandemq.formats.index_file import HEADER, IndexFile, file_size
+from tandemq.formats.key_hash import SIZE_MAX, TopicHasher, absolute
+from tandemq.model.message import (
+    TRANSACTION_COMMIT,
+    TRANSACTION_PREPARED,
+    TRANSACTION_ROLLBACK,
+    StoredMessage,
+    java_hash,
+    tags_code,
+)
+from tandemq.model.topic import SCHEDULE_TOPIC
+from tandemq.sim.clock import ManualClock
+from tandemq.sim.disk import CrashableDisk
+from tandemq.store import dispatch, record_runs
 from tandemq.store.config import StoreConfig
-from tandemq.store.dispatch import index_keys, queue_tags_code
-from tandemq.store.key_hash import SIZE_MAX, TopicHasher, absolute
-from tandemq.store.key_index import HEADER, IndexFile
 from tandemq.store.message_store import MessageStore
-from tandemq.testing.clock import ManualClock
-from tandemq.testing.disk import CrashableDisk
 
 pytestmark = pytest.mark.exhaustive
 
@@ -51,8 +60,8 @@ def test_views_are_what_the_decoded_messages_say(seed: int, ways: str, monkeypat
     if ways == "many at once":
         monkeypatch.setattr(dispatch, "MANY_SIZE_MIN", 1)
         monkeypatch.setattr(dispatch, "MANY_SIZE_MAX", 1 << 13)
-        monkeypatch.setattr(alike, "ROWS_MIN", 1)
-        bursts, strange = (2, 30, 60), random.choice((0.0, 0.02, 0.1))
+        monkeypatch.setattr(record_runs, "ROWS_MIN", 1)
+        bursts, strange = (2, 30, 60), random.choice((0.0, 0.1, 0.6))
     config = StoreConfig(commit_log_segment_size=1 << 14, index_slots=random.choice((7, 5000)), index_entries=300)
     clock = ManualClock()
     store = MessageStore.open(ROOT, config, clock=clock, disk=CrashableDisk(), store_host=HOST)
@@ -75,19 +84,32 @@ def test_views_are_what_the_decoded_messages_say(seed: int, ways: str, monkeypat
             store.dispatch()
     expected_queues: dict[tuple[str, int], list[tuple[int, int, int]]] = {}
     expected_keys = []
-    for message in store.walk():
+    for message in store.reader.walk():
         if not message.sys_flag & TRANSACTION_PREPARED:
-            entry = (message.physical_offset, message.size, queue_tags_code(message, store._views.delays_ms))
+            entry = (message.physical_offset, message.size, tags_of(message, store._views.delays_ms))
             expected_queues.setdefault((message.topic, message.queue_id), []).append(entry)
         if message.sys_flag & TRANSACTION_ROLLBACK != TRANSACTION_ROLLBACK:
-            for key in index_keys(message.properties):
-                value = absolute(java_hash(f"{message.topic}#{key.decode()}"))
+            for key in keys_of(message):
+                value = absolute(java_hash(f"{message.topic}#{key}"))
                 expected_keys.append((value, message.physical_offset, message.store_timestamp))
     queues = {key: [queue.entry(i) for i in range(queue.count)] for key, queue in store._queues.items() if queue.count}
     assert queues == expected_queues
     assert store._views.index is not None
     compare_index(map(store._views.index.file, store._views.index.names), expected_keys)
     store.abandon()
+
+
+def tags_of(message: StoredMessage, delays_ms: tuple[int, ...]) -> int:
+    """The rule for the tags code, from the decoded message."""
+    level = min(delay_level(message.properties), len(delays_ms))
+    if message.topic == SCHEDULE_TOPIC and level:
+        return delivery_time(message.store_timestamp, level, delays_ms)
+    return tags_code(message.properties.get("TAGS", ""))
+
+
+def keys_of(message: StoredMessage) -> list[str]:
+    """The rule for the keys, likewise."""
+    return [key for key in (message.properties.get("UNIQ_KEY"), *message.properties.get("KEYS", "").split(" ")) if key]
 
 
 def compare_index(files: Iterable[IndexFile], expected: list[tuple[int, int, int]]) -> None:
@@ -146,8 +168,8 @@ def test_a_run_cut_short_by_a_kill_is_taken_back(step: int) -> None:
     slots, entries = 50, 40
     disk = CrashableDisk()
     disk.make_directory(ROOT)
-    segment = disk.create_segment(ROOT / "index", IndexFile.size(slots, entries))
-    file = IndexFile(ROOT / "index", segment, slots, entries)
+    segment = disk.create_segment(ROOT / "index", file_size(slots, entries))
+    file = IndexFile(segment.view, slots, entries, segment.reserve)
     put_all(file, [3, 4, 5, 53], [100, 200, 300, 400], [1000] * 4)
     before = bytes(segment.view)
     hashes = [3, 9, 10, 4, 11, 5]
@@ -156,7 +178,7 @@ def test_a_run_cut_short_by_a_kill_is_taken_back(step: int) -> None:
     for value in hashes[step:]:
         at = HEADER.size + 4 * value
         segment.view[at : at + 4] = before[at : at + 4]
-    again = IndexFile(ROOT / "index", segment, slots, entries)
+    again = IndexFile(segment.view, slots, entries, segment.reserve)
     again.cut(500)
     assert bytes(segment.view)[HEADER.size :] == before[HEADER.size :]
     assert (again.count, again.slot_count, again.end_physical) == (5, 3, 400)
@@ -164,12 +186,11 @@ def test_a_run_cut_short_by_a_kill_is_taken_back(step: int) -> None:
 
 def test_a_run_is_longer_than_any_format() -> None:
     """More keys than one run takes are put in several."""
-    slots, entries = 5000, 4 * key_index.RUN_MAX
+    slots, entries = 5000, 4 * index_file.RUN_MAX
     disk = CrashableDisk()
     disk.make_directory(ROOT)
-    file = IndexFile(
-        ROOT / "index", disk.create_segment(ROOT / "index", IndexFile.size(slots, entries)), slots, entries
-    )
+    segment = disk.create_segment(ROOT / "index", file_size(slots, entries))
+    file = IndexFile(segment.view, slots, entries, segment.reserve)
     numbers = list(range(1, entries))
     put_all(file, numbers, numbers, numbers)
     compare_index([file], [(n, n, n) for n in numbers])

@@ -12,18 +12,18 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from tandemq.codec import envelope
-from tandemq.codec.batch import Batch, Shared, encode_batch, parse_batch, split_batch
-from tandemq.codec.compression import decompress
-from tandemq.codec.record import MAGIC_V1, check_record, encode_record, parse_record, walk
 from tandemq.errors import CorruptLog, CorruptRecord, TandemError
+from tandemq.formats import envelope
+from tandemq.formats.batch import MessageBatch, Shared, encode_batch, parse_batch, split_batch
+from tandemq.formats.checkpoint import CheckpointFile
+from tandemq.formats.compression import decompress
+from tandemq.formats.record import MAGIC_V1, check_record, encode_record, parse_record, walk
 from tandemq.model.message import decode_properties
-from tandemq.store.checkpoint import CheckpointFile
+from tandemq.sim.clock import ManualClock
+from tandemq.sim.disk import MemoryDisk
 from tandemq.store.config import StoreConfig
 from tandemq.store.message_store import MessageStore
 from tandemq.store.verify import verify
-from tandemq.testing.clock import ManualClock
-from tandemq.testing.disk import MemoryDisk
 
 pytestmark = pytest.mark.exhaustive
 
@@ -100,7 +100,7 @@ SHARED = Shared(b"\x01T", MAGIC_V1, 0, 0, 1, HOST, 2, HOST, 0)
 def test_large_batches(data: bytes) -> None:
     """Many elements at once: what one by one gives, the error too."""
     try:
-        expected = Batch(split_batch(data)).records(SHARED, 0, 0)
+        expected = MessageBatch(split_batch(data)).records(SHARED, 0, 0)
     except CorruptRecord as error:
         with pytest.raises(CorruptRecord, match=re.escape(str(error))):
             parse_batch(data)
@@ -174,14 +174,14 @@ def test_damaged_stores_open_or_are_refused(damage: list[tuple[int, int, bytes]]
         store = MessageStore.open(ROOT, CONFIG, clock=ManualClock(), disk=disk)
     except CorruptLog:
         return
-    for topic, queue_id in list(store.queues()):
-        position, highest = store.queue_range(topic, queue_id)
+    for topic, queue_id in list(store.reader.queues()):
+        position, highest = store.reader.queue_range(topic, queue_id)
         while position < highest:
             with contextlib.suppress(TandemError):
-                store.get(topic, queue_id, position, 32, 1 << 20)
+                store.reader.get(topic, queue_id, position, 32, 1 << 20)
             position += 1
     for number in range(25):
-        store.query("topic", f"k{number}", 9, 0, 1 << 62)
+        store.reader.query("topic", f"k{number}", 9, 0, 1 << 62)
     store.append("topic", 0, 0, 0, 1, HOST, 0, 0, b"more", b"")
     store.dispatch()
     store.close()

@@ -22,7 +22,7 @@ def main(master: str, store: str, *flags: str) -> None:
         spark = builder.master(master).getOrCreate()
         spark.sparkContext.setLogLevel("OFF")
     if "register" in flags:
-        from tandemq.spark.source import register
+        from tandemq.spark.source.data_sources import register
 
         register(spark)
     reader = spark.read.format("rocketmq-commitlog").option("maxBytesPerPartition", "65536")

@@ -12,8 +12,8 @@ from pathlib import Path
 
 def main(store: str, lake: str, checkpoints: str, nameserver: str, topic: str) -> None:
     from tandemq.spark.jobs.archive import ArchivePlan, archive
+    from tandemq.spark.runtime.query_start import started
     from tandemq.spark.session import session_builder
-    from tandemq.spark.streams import started
 
     work = Path(checkpoints) / "work"
     builder = session_builder("crash", master="local[2]", work_directory=work).config("spark.ui.enabled", "false")

@@ -6,8 +6,6 @@ import shutil
 import signal
 import subprocess
 import sys
-import threading
-import time
 import urllib.request
 from collections.abc import Iterator
 from pathlib import Path
@@ -18,21 +16,25 @@ import pytest
 from tests.peers.servers import free_ports
 
 from tandemq.spark.columns import default_arrow_schema
-from tandemq.spark.decoder import Decoder
-from tandemq.spark.log_reader import LogPlanner, wanted_of
 from tandemq.spark.options import FileOptions, parse
-from tandemq.spark.scan import scan
+from tandemq.spark.source.decoder import Decoder
+from tandemq.spark.source.physical_order import LogPlanner, wanted_of
+from tandemq.spark.source.scan import scan
+from tandemq.testing.waiting import wait_until
 
 pytestmark = [pytest.mark.spark, pytest.mark.slow, pytest.mark.timeout(900)]
 HOME = Path(pyspark.__file__).parent
 HERE = Path(__file__).parent
 SOURCES = HERE.parent.parent / "src"
+HIDE = 'mount -t tmpfs none "$1" && shift && exec "$@"'
 
 
 class Cluster:
     """Master and workers from the pip package, each a process group of its own."""
 
-    def __init__(self, directory: Path, python: str) -> None:
+    def __init__(self, directory: Path, python: str, hidden: Path | None = None) -> None:
+        """`hidden`: a directory that no worker sees; each has a mount namespace and something else in its place."""
+        self._hidden = hidden
         self.processes: list[subprocess.Popen[bytes]] = []
         port, self._web = free_ports(2)
         self.master = f"spark://127.0.0.1:{port}"
@@ -52,6 +54,8 @@ class Cluster:
 
     def _start(self, kind: str, *arguments: str) -> None:
         command = [str(HOME / "bin" / "spark-class"), f"org.apache.spark.deploy.{kind}", *arguments]
+        if self._hidden is not None and kind.startswith("worker"):
+            command = ["unshare", "--mount", "sh", "-c", HIDE, "sh", str(self._hidden), *command]
         self.processes.append(
             subprocess.Popen(
                 command, env=self.environment, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL,
@@ -60,16 +64,11 @@ class Cluster:
         )  # fmt: skip
 
     def _await_workers(self) -> None:
-        deadline, pause = time.monotonic() + 180, threading.Event()
-        while time.monotonic() < deadline:
-            try:
-                with urllib.request.urlopen(f"http://127.0.0.1:{self._web}/json/", timeout=5) as reply:
-                    if json.load(reply)["aliveworkers"] == 2:
-                        return
-            except OSError:
-                pass
-            pause.wait(0.3)
-        raise AssertionError("the workers did not register in time")
+        def are_two() -> bool:
+            with urllib.request.urlopen(f"http://127.0.0.1:{self._web}/json/", timeout=5) as reply:
+                return bool(json.load(reply)["aliveworkers"] == 2)
+
+        wait_until(are_two, "two workers to register", seconds=180, ignoring=(OSError, ValueError))
 
     def stop(self) -> None:
         for process in self.processes:
@@ -155,8 +154,8 @@ def test_a_killed_executor_changes_no_answer(cluster: Cluster, package: Path, go
 def await_executor(cluster: Cluster) -> int:
     """The process id of an executor that our workers started."""
     workers = {process.pid for process in cluster.processes[1:]}
-    pause, deadline = threading.Event(), time.monotonic() + 120
-    while time.monotonic() < deadline:
+
+    def found() -> int:
         for status in Path("/proc").glob("[0-9]*/stat"):
             try:
                 fields = status.read_text().rsplit(")", 1)[1].split()
@@ -165,8 +164,9 @@ def await_executor(cluster: Cluster) -> int:
                 continue
             if int(fields[2]) in workers and b"CoarseGrainedExecutorBackend" in command:
                 return int(status.parent.name)
-        pause.wait(0.2)
-    raise AssertionError("no executor was started in time")
+        return 0
+
+    return wait_until(found, "an executor to start", seconds=120)
 
 
 def test_spark_connect_finds_the_formats_batch_and_stream(golden_533: Path) -> None:
@@ -179,3 +179,40 @@ def test_spark_connect_finds_the_formats_batch_and_stream(golden_533: Path) -> N
     )
     wanted = expected(store)
     assert result_of(driver) == {**wanted, "streamed": wanted["messages"]}
+
+
+def test_workers_that_share_no_disk_with_the_driver(
+    tmp_path: Path, bare_python: str, package: Path, topics: Any
+) -> None:
+    """Topics are read and written without a path that both see."""
+    if subprocess.run(["unshare", "--mount", "true"], capture_output=True).returncode:
+        pytest.skip("no mount namespaces here: unshare --mount is not allowed")
+    mine, workers = tmp_path / "mine", tmp_path / "workers"
+    mine.mkdir()
+    workers.mkdir()
+    separate = Cluster(workers, bare_python, hidden=mine)
+    try:
+        command = [str(HOME / "bin" / "spark-submit"), "--master", separate.master, "--py-files", str(package)]
+        command += [str(HERE / "separate_driver.py"), separate.master, topics.nameserver, str(mine / "driver.txt")]
+        driver = subprocess.Popen(
+            command, env=separate.environment, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
+            start_new_session=True,
+        )  # fmt: skip
+        found = result_of(driver)
+    finally:
+        separate.stop()
+    assert (found["count"], found["total"]) == (1999, sum(range(2000)) - 7)
+    assert not found["sees"]
+
+
+@pytest.fixture
+def topics(tmp_path: Path) -> Iterator[Any]:
+    """A cluster of ours with two topics."""
+    from tests.spark.conftest import ThreadedCluster
+
+    running = ThreadedCluster(tmp_path / "brokers")
+    broker = running.add_broker()
+    for name in ("in", "out"):
+        running.create_topic(broker, name, 2)
+    yield running
+    running.close()

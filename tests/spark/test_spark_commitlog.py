@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from pyspark.errors import AnalysisException, PySparkException
 
-from tandemq.spark.streams import started
+from tandemq.spark.runtime.query_start import started
 
 pytestmark = pytest.mark.spark
 FORMAT = "rocketmq-commitlog"
@@ -59,7 +59,7 @@ def test_columns_are_chosen_by_name_and_spark_knows_which_are_never_null(spark: 
     assert Counter(map(tuple, chosen.collect())) == Counter(map(tuple, whole.select("body", "tags").collect()))
     assert {f.name for f in whole.schema.fields if f.nullable} == {"keys", "tags"}
     assert all(field.nullable for field in load(spark, store, mode="permissive").schema.fields)
-    with pytest.raises(AnalysisException, match="'offset': no message has it"):
+    with pytest.raises(AnalysisException, match="columns: no message has 'offset'"):
         load(spark, store, columns="offset")
 
 

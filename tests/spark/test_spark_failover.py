@@ -9,21 +9,15 @@ from typing import Any
 import pyarrow as pa
 import pytest
 from tests.peers import servers, wire
+from tests.spark.sink_tasks import Place, write
 
 from tandemq.errors import TandemError
-from tandemq.spark.encoder import checked_columns
 from tandemq.spark.options import SinkOptions, parse
-from tandemq.spark.sender import Sender
-from tandemq.spark.streams import started
-from tandemq.spark.writer import TaskWriter
+from tandemq.spark.runtime.query_start import started
+from tandemq.testing.waiting import wait_until
 
 pytestmark = [pytest.mark.spark, pytest.mark.slow, pytest.mark.timeout(900)]
 BATCHES, ROWS, KILL_AFTER = 60, 50, 20
-
-
-class Place:
-    def __init__(self, batch: int) -> None:
-        self.batch, self.partition, self.sink = batch, 0, "failover"
 
 
 class ProducerThread(threading.Thread):
@@ -37,27 +31,23 @@ class ProducerThread(threading.Thread):
         self.problems: list[str] = []
 
     def run(self) -> None:
-        pause = threading.Event()
         for batch in range(BATCHES):
-            for _ in range(1200):
-                try:
-                    self._write(batch)
-                    break
-                except (TandemError, OSError) as error:
-                    self.problems.append(f"batch {batch}: {error}")
-                    pause.wait(0.1)
+            wait_until(lambda batch=batch: self._written(batch), f"batch {batch}", seconds=240)
             self.done = batch + 1
+
+    def _written(self, batch: int) -> bool:
+        try:
+            self._write(batch)
+        except (TandemError, OSError) as error:
+            self.problems.append(f"batch {batch}: {error}")
+            return False
+        return True
 
     def _write(self, batch: int) -> None:
         given = {"nameserver": self._namesrv, "topic": "t", "delivery": "exactly_once", "copies": self.copies}
         options = parse(SinkOptions, {**given, "retries": "0", "requestTimeoutMs": "3000"})
         rows = pa.RecordBatch.from_pydict({"body": [f"{batch * ROWS + n}".encode() for n in range(ROWS)]})
-        sender = Sender(options)
-        try:
-            TaskWriter(options, checked_columns(rows.schema, options), Place(batch), sender).write(rows)
-            sender.flush()
-        finally:
-            sender.close()
+        write(options, rows, Place(batch, sink="failover"))
 
 
 def test_a_promoted_slave_carries_stream_and_sink_on(spark: Any, tmp_path: Path) -> None:
@@ -94,10 +84,9 @@ def test_a_promoted_slave_carries_stream_and_sink_on(spark: Any, tmp_path: Path)
 
 
 def wait_for(condition: Any, query: Any, producer: ProducerThread, seconds: float = 240.0) -> None:
-    pause = threading.Event()
-    for _ in range(int(seconds * 10)):
-        if condition():
-            return
+    def true_and_alive() -> Any:
         assert query.exception() is None, query.exception()
-        pause.wait(0.1)
-    raise AssertionError(f"not in time; {producer.done} batches written, last problems {producer.problems[-3:]}")
+        return condition()
+
+    told = lambda: f"{producer.done} batches written, last problems {producer.problems[-3:]}"  # noqa: E731
+    wait_until(true_and_alive, told, seconds=seconds)

@@ -9,13 +9,17 @@ from typing import Any
 import pyarrow.parquet as pq
 import pytest
 
+from tandemq.backup.restore import restore
+from tandemq.backup.take import back_up
+from tandemq.backup.target import DirectoryTarget
+from tandemq.clock import SystemClock
 from tandemq.errors import ConfigError
 from tandemq.spark.jobs.archive import ArchivePlan, archive
 from tandemq.spark.jobs.audit import audit
 from tandemq.spark.jobs.reindex import reindex
 from tandemq.spark.jobs.replay import ReplayPlan, replay
 from tandemq.spark.jobs.stats import stats, write_report
-from tandemq.spark.lake import Lake
+from tandemq.spark.lake.table import Lake
 
 pytestmark = pytest.mark.spark
 FORMAT = "rocketmq-commitlog"
@@ -106,6 +110,82 @@ def test_a_replay_stores_every_message_once_also_when_run_again(
     assert sorted(r[0] for r in read.select("body").collect()) == sorted(
         r[0] for r in expected.select("body").collect()
     )
+
+
+@pytest.mark.parametrize("keep_queues", [True, False])
+def test_a_replay_keeps_the_order_of_every_queue(
+    spark: Any, golden_533: Path, tmp_path: Path, cluster: Any, keep_queues: bool
+) -> None:
+    """In files of several batches and in several tasks; with its own queue numbers or with others."""
+    broker = cluster.add_broker()
+    cluster.create_topic(broker, "again", 8)
+    lake = tmp_path / "lake"
+    source = {"path": str(golden_533 / "slave-clean"), "subscribe": "plain", "maxBytesPerTrigger": "100000"}
+    assert archive(spark, ArchivePlan(str(lake), str(tmp_path / "c"), FORMAT, source)).batches > 1
+    sink = {"nameserver": cluster.nameserver, "topic": "again"}
+    replay(spark, ReplayPlan("order", str(tmp_path / "s"), sink, lake=str(lake), keep_queues=keep_queues))
+    log = spark.read.format(FORMAT).options(**{**source, "maxBytesPerTrigger": "0"}).load()
+    expected: dict[int, list[Any]] = {}
+    for row in log.orderBy("queue_id", "queue_offset").select("queue_id", "keys", "body").collect():
+        expected.setdefault(row[0], []).append((row[1], bytes(row[2])))
+    read = spark.read.format("rocketmq").option("nameserver", cluster.nameserver).option("subscribe", "again").load()
+    found: dict[int, list[Any]] = {}
+    for row in read.orderBy("queue_id", "queue_offset").select("queue_id", "keys", "body").collect():
+        found.setdefault(row[0], []).append((row[1], bytes(row[2])))
+    if keep_queues:
+        assert found == expected
+        return
+    for queue, bodies in expected.items():
+        wanted = set(bodies)
+        assert len(wanted) == len(bodies)
+        (target,) = [number for number, others in found.items() if not wanted.isdisjoint(others)]
+        assert [body for body in found[target] if body in wanted] == bodies, queue
+
+
+def test_an_archive_commits_only_files_that_the_driver_sees(spark: Any, golden_533: Path, tmp_path: Path) -> None:
+    """A lake that is not shared: the workers' files are elsewhere, so nothing is committed."""
+    from tandemq.spark.lake.table import ManifestRow
+
+    lake = Lake(str(tmp_path / "lake"))
+    plan = ArchivePlan(lake.root, str(tmp_path / "c"), FORMAT, {"path": str(golden_533 / "slave-clean")})
+    archive(spark, plan)
+    before = lake.status()
+    for row in (ManifestRow("topic=plain/part-away.parquet", 10, 1, "plain", "2026-11-16", "{}"),
+                ManifestRow(lake.files()[1][0]["path"], 10, 1, "plain", "2026-11-16", "{}")):  # fmt: skip
+        with pytest.raises(ConfigError, match=r"1 of 1 files that workers wrote can't be seen here.*nothing was comm"):
+            lake.commit("another", 0, [row])
+    assert lake.status() == before
+
+
+def test_an_audit_compares_consume_queues_too(spark: Any, golden_533: Path, tmp_path: Path) -> None:
+    """A replica that kept the queue of a topic which was made anew serves other messages, with an equal log."""
+    copy = tmp_path / "stale"
+    shutil.copytree(golden_533 / "slave-clean", copy)
+    queue = copy / "consumequeue" / "plain" / "0" / f"{0:020d}"
+    data = bytearray(queue.read_bytes())
+    data[20:40], data[40:60] = data[40:60], data[20:40]
+    queue.write_bytes(data)
+    result = audit(spark, f"{golden_533}/slave-clean,{copy}")
+    assert not result.equal
+    assert result.queues > 1
+    assert (result.by_kind, result.ranges) == ({"queue": 2}, [])
+    assert [(d["replica"], d["topic"], d["queue_id"], d["queue_offset"]) for d in result.differences] == [
+        ("stale", "plain", 0, 1), ("stale", "plain", 0, 2),
+    ]  # fmt: skip
+    shutil.rmtree(copy / "consumequeue" / "plain" / "0")
+    result = audit(spark, f"{golden_533}/slave-clean,{copy}")
+    assert result.by_kind == {"queue": 1}
+    assert "are missing, although the log is there" in result.differences[0]["detail"]
+
+
+def test_a_restored_backup_is_equal_to_its_store(spark: Any, golden_533: Path, tmp_path: Path) -> None:
+    """The log and the queues that were derived anew, of a store that RocketMQ wrote."""
+    store, restored = golden_533 / "slave-clean", tmp_path / "restored"
+    back_up(store, DirectoryTarget(tmp_path / "backup"), SystemClock())
+    restore(DirectoryTarget(tmp_path / "backup"), restored)
+    result = audit(spark, f"{store},{restored}")
+    assert result.equal, result.differences
+    assert result.queues > 1
 
 
 def test_an_audit_finds_what_was_changed(spark: Any, golden_533: Path, tmp_path: Path) -> None:

@@ -6,53 +6,19 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
+from tests.spark.sink_tasks import ROWS, Place, numbered, read, sink, write
 
-from tandemq.errors import ConfigError, NoRoute, ReplyError
-from tandemq.spark import broker_access
-from tandemq.spark.broker_access import BrokerAccess
-from tandemq.spark.columns import default_arrow_schema
-from tandemq.spark.decoder import Decoder
-from tandemq.spark.encoder import checked_columns
-from tandemq.spark.offsets import Range, Slice, slices_of
+from tandemq.errors import ConfigError, NoRoute
 from tandemq.spark.options import PullOptions, SinkOptions, parse
-from tandemq.spark.prefetch import prefetched
-from tandemq.spark.sender import Sender
-from tandemq.spark.writer import TaskWriter
-
-ROWS = default_arrow_schema(["queue_id", "queue_offset", "keys", "tags", "body", "msg_id", "properties"])
-
-
-class Place:
-    def __init__(self, batch: int = 0, partition: int = 0, sink: str = "s") -> None:
-        self.batch, self.partition, self.sink = batch, partition, sink
-
-
-def sink(cluster: Any, **given: str) -> SinkOptions:
-    return parse(SinkOptions, {"nameserver": cluster.nameserver, "topic": "t", **given})
-
-
-def write(options: SinkOptions, batch: pa.RecordBatch, place: Place | None = None) -> Sender:
-    sender = Sender(options)
-    writer = TaskWriter(options, checked_columns(batch.schema, options), place or Place(), sender)
-    writer.write(batch)
-    sender.flush()
-    sender.close()
-    return sender
-
-
-def read(cluster: Any, **given: str) -> list[dict[str, Any]]:
-    options = parse(PullOptions, {"nameserver": cluster.nameserver, "subscribe": "t", **given})
-    access = BrokerAccess(options)
-    ranges = access.ranges()
-    rows = []
-    for piece in slices_of({q: r.first for q, r in ranges.items()}, {q: r.next for q, r in ranges.items()}):
-        for batch in access.read(piece, Decoder(ROWS), 1000, False):
-            rows += batch.to_pylist()
-    return rows
-
-
-def numbered(count: int, **more: Any) -> pa.RecordBatch:
-    return pa.RecordBatch.from_pydict({"body": [f"m{n}".encode() for n in range(count)], **more})
+from tandemq.spark.sink.outbox import NotDelivered, Outbox, Outgoing
+from tandemq.spark.sink.routes import WriteRoutes
+from tandemq.spark.sink.writable_columns import checked_columns
+from tandemq.spark.sink.writer import TaskWriter
+from tandemq.spark.source.broker_queues import BrokerAccess
+from tandemq.spark.source.decoder import Decoder
+from tandemq.spark.source.offsets import Range, Slice
+from tandemq.spark.source.prefetch import prefetched
+from tandemq.testing.waiting import wait_until
 
 
 def test_what_is_written_is_read_back(cluster: Any) -> None:
@@ -60,8 +26,7 @@ def test_what_is_written_is_read_back(cluster: Any) -> None:
     broker = cluster.add_broker()
     cluster.create_topic(broker, "t", 4)
     batch = numbered(5000, keys=[f"k{n}" for n in range(5000)], tags=["a", None] * 2500)
-    sender = write(sink(cluster, batchBytes="10000"), batch)
-    assert sender.sent.messages == 5000
+    assert write(sink(cluster, batchBytes="10000"), batch).messages == 5000
     rows = read(cluster)
     assert sorted(int(row["body"][1:]) for row in rows) == list(range(5000))
     assert {row["queue_id"] for row in rows} == {0, 1, 2, 3}
@@ -103,20 +68,18 @@ def test_a_task_that_died_half_way_is_completed(cluster: Any) -> None:
 
 def test_rows_out_of_order_are_refused(cluster: Any) -> None:
     """A gap means that something was lost: the sink must not hide it."""
-    from tandemq.spark.idempotent_key import producer_id
-    from tandemq.spark.sender import Outgoing
+    from tandemq.formats.batch import encode_batch
+    from tandemq.spark.sink.idempotent_key import claim, producer_id
 
     broker = cluster.add_broker()
     cluster.create_topic(broker, "t", 1)
     options = sink(cluster, delivery="exactly_once", retries="0")
-    sender = Sender(options)
-    queue = sender.queues("t")[0]
-    from tandemq.codec.batch import encode_batch
-
-    claim = f"__TQ_IDEMPOTENT\x01{producer_id('s', 0, 't', 'broker-a', 0)}:7:1\x02"
-    sender.send(Outgoing(queue, encode_batch([(0, b"x", b"")]), 1, 0, claim))
-    with pytest.raises(Exception, match="out of order"):
-        sender.flush()
+    outbox = Outbox(options, WriteRoutes(options))
+    queue = outbox.routes.queues("t")[0]
+    text = claim(producer_id("s", 0, "t", "broker-a", 0), 6, 7, 7, 1)
+    outbox.send(Outgoing(queue, encode_batch([(0, b"x", b"")]), 1, 0, text))
+    with pytest.raises(NotDelivered, match=r"out of order.*none of its messages is stored.*1 were refused"):
+        outbox.flush()
 
 
 def test_queue_sharding_delay_compression_and_properties(cluster: Any) -> None:
@@ -189,10 +152,10 @@ def test_a_read_that_a_limit_left_leaves_nothing_behind(cluster: Any) -> None:
     threads = threading.active_count()
     for _ in range(3):
         batches = prefetched(access.read(Slice(queue, *bounds), Decoder(ROWS), 100, False))
-        assert next(batches).num_rows == 100
+        assert next(batches).num_rows == 50, "the first batch is one pull, so that a LIMIT waits for no more"
         batches.close()  # type: ignore[attr-defined]
         assert threading.active_count() == threads
-        assert not [key for key in broker_access._readers if key[0] == broker.address and key[1] == "GID_limit"]
+        assert access.open_addresses == ()
     rows = [row for b in access.read(Slice(queue, *bounds), Decoder(ROWS), 100, False) for row in b.to_pylist()]
     assert [int(row["body"][1:]) for row in rows] == list(range(3000))
 
@@ -201,7 +164,7 @@ def test_a_refusal_that_will_not_change_is_raised_at_once(cluster: Any) -> None:
     """Too large a message is no reason to try again."""
     broker = cluster.add_broker()
     cluster.create_topic(broker, "t", 1)
-    with pytest.raises(ReplyError, match="limit"):
+    with pytest.raises(NotDelivered, match=r"refuses 1 messages.*limit.*0 are stored, 1 were refused"):
         write(sink(cluster), pa.RecordBatch.from_pydict({"body": [b"x" * (5 << 20)]}))
 
 
@@ -209,17 +172,17 @@ def test_a_refusal_that_will_not_change_is_raised_at_once(cluster: Any) -> None:
 
 
 def write_halves(options: SinkOptions, batch: pa.RecordBatch, place: Place) -> Any:
-    sender = Sender(options)
-    writer = TaskWriter(options, checked_columns(batch.schema, options), place, sender, transactional=True)
+    outbox = Outbox(options, WriteRoutes(options))
+    writer = TaskWriter(options, checked_columns(batch.schema, options), place, outbox, transactional=True)
     writer.write(batch)
-    sender.flush()
-    sender.close()
+    writer.finish()
+    outbox.close()
     return writer.halves
 
 
 def test_halves_are_invisible_until_decided_and_then_there_once(cluster: Any) -> None:
     """Two runs of one micro-batch: the first decision wins, the second run's halves are rolled back."""
-    from tandemq.spark.transactions import Coordinator
+    from tandemq.spark.sink.transactions import Coordinator
 
     broker = cluster.add_broker()
     cluster.create_topic(broker, "t", 2)
@@ -231,14 +194,14 @@ def test_halves_are_invisible_until_decided_and_then_there_once(cluster: Any) ->
     Coordinator(options, "s").commit(4, first)
     for _ in range(2):
         Coordinator(options, "s").commit(4, second)
-    wait_for(lambda: len(read(cluster)) >= 20)
+    wait_until(lambda: len(read(cluster)) >= 20)
     assert sorted(int(row["body"][1:]) for row in read(cluster)) == list(range(20))
 
 
 def test_a_driver_that_died_after_its_decision_is_completed(cluster: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     """Some halves were committed before the crash: exactly the others are committed by the next run."""
-    from tandemq.spark import transactions
-    from tandemq.spark.transactions import Coordinator
+    from tandemq.spark.sink import transactions
+    from tandemq.spark.sink.transactions import Coordinator
 
     broker = cluster.add_broker()
     cluster.create_topic(broker, "t", 1)
@@ -248,17 +211,17 @@ def test_a_driver_that_died_after_its_decision_is_completed(cluster: Any, monkey
     end = dying._end
     monkeypatch.setattr(dying, "_end", lambda some, decision: end(some[:6], decision))
     dying.commit(1, halves)
-    wait_for(lambda: len(read(cluster)) == 6)
+    wait_until(lambda: len(read(cluster)) == 6)
     monkeypatch.setattr(transactions, "_LOOK_BACK", 3)
     again = write_halves(options, numbered(10), Place(batch=1))
     Coordinator(options, "s").commit(1, again)
-    wait_for(lambda: len(read(cluster)) >= 10)
+    wait_until(lambda: len(read(cluster)) >= 10)
     assert sorted(int(row["body"][1:]) for row in read(cluster)) == list(range(10))
 
 
 def test_an_abort_takes_back_only_what_no_decision_names(cluster: Any) -> None:
     """Spark calls abort() also after a commit() that failed half way."""
-    from tandemq.spark.transactions import Coordinator
+    from tandemq.spark.sink.transactions import Coordinator
 
     broker = cluster.add_broker()
     cluster.create_topic(broker, "t", 1)
@@ -268,7 +231,7 @@ def test_an_abort_takes_back_only_what_no_decision_names(cluster: Any) -> None:
     decided = write_halves(options, numbered(5), Place(batch=1))
     Coordinator(options, "s").commit(1, decided)
     Coordinator(options, "s").abort(1, decided)
-    wait_for(lambda: len(read(cluster)) >= 5)
+    wait_until(lambda: len(read(cluster)) >= 5)
     assert len(read(cluster)) == 5
     with pytest.raises(ConfigError, match="can't be delayed"):
         write_halves(options, numbered(1, delay_level=pa.array([1], pa.int32())), Place())
@@ -276,18 +239,7 @@ def test_an_abort_takes_back_only_what_no_decision_names(cluster: Any) -> None:
 
 def test_our_broker_says_that_it_refuses_repeats(cluster: Any) -> None:
     """So exactly_once needs no transactions there."""
-    from tandemq.spark.transactions import refuses_repeats
+    from tandemq.spark.sink.transactions import refuses_repeats
 
     cluster.add_broker()
     assert refuses_repeats(sink(cluster))
-
-
-def wait_for(condition: Any, seconds: float = 20.0) -> None:
-    import threading
-
-    pause = threading.Event()
-    for _ in range(int(seconds * 20)):
-        if condition():
-            return
-        pause.wait(0.05)
-    raise AssertionError("the condition did not come true in time")

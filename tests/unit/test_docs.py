@@ -5,6 +5,7 @@ import asyncio
 import importlib.util
 import re
 import shlex
+from collections.abc import Iterable
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -14,7 +15,8 @@ import typer
 
 from tandemq.broker.broker import Broker
 from tandemq.broker.config import BrokerConfig
-from tandemq.broker.numbers import rendered_metrics
+from tandemq.broker.telemetry.prometheus import scrape
+from tandemq.cli.examples import EXAMPLES
 from tandemq.cli.local_cluster import LocalCluster, new_plan
 from tandemq.cli.main import NOUNS
 from tandemq.cli.up import PROGRAM, next_steps
@@ -23,21 +25,37 @@ from tandemq.namesrv.metrics import render_metrics
 from tandemq.namesrv.routes import RouteTable
 from tandemq.remoting.config import RemotingConfig
 from tandemq.remoting.server import RemotingServer
+from tandemq.replication import master_state, slave_state
+from tandemq.replication.master_state import Phase
+from tandemq.replication.session import SessionState
+from tandemq.replication.slave_state import SlavePhase
 from tandemq.store.config import StoreConfig
 
 ROOT = Path(__file__).resolve().parents[2]
-PAGES = sorted([ROOT / "README.md", ROOT / "bench" / "README.md", *(ROOT / "docs").glob("*.md")])
+PAGES = sorted(
+    [
+        *(
+            ROOT / name
+            for name in ("README.md", "CONTRIBUTING.md", "SECURITY.md", "bench/README.md", "changes/README.md")
+        ),
+        *(ROOT / "docs").glob("*.md"),
+        *(ROOT / "docs" / "decisions").glob("*.md"),
+    ]
+)
 WRITTEN = [page for page in PAGES if "Generated from the code" not in page.read_text()]
-RUN_COMMANDS = {"test", "check", "lock"}
+RUN_COMMANDS = {"test", "check", "lock", "wheel", "audit"}
 """What ./run does itself; everything else it passes on."""
 NOT_OPTIONS = frozenset(
     """
     clusterList brokerStatus consumerProgress haStatus updateBrokerConfig getBrokerConfig updateTopic
     cloneGroupOffset updateNamesrvConfig setConsumeMode getBrokerEpoch getColdDataFlowCtrInfo
     brokerAddr readStream writeStream stateVersion dataVersion byteRange
+    groupIdPrefix timestampType endOffset latestOffset avgBytesBehindLatest avgOffsetsBehindLatest
+    maxOffsetsBehindLatest minOffsetsBehindLatest estimatedTotalBytesBehindLatest
     """.split()  # noqa: SIM905  a wall of quotes is harder to read
 )
-"""camelCase words that are something else: mqadmin's commands, names on the wire, Spark's methods."""
+"""camelCase words that are something else: mqadmin's commands, names on the wire, Spark's methods,
+Kafka's options and metrics."""
 
 
 def page_name(page: Path) -> str:
@@ -139,18 +157,31 @@ def commands() -> dict[str, Any]:
 def written_commands(text: str) -> list[str]:
     """`tandemq …` and `./run …` in code blocks, at the start of a line, and in inline code."""
     blocks = re.findall(r"^```[^\n]*\n(.*?)^```", text, flags=re.M | re.S)
-    lines = [line for block in blocks for line in block.splitlines()]
+    lines = [line for block in blocks for line in block.replace("\\\n", " ").splitlines()]
     lines += [line for line in text.splitlines() if line.startswith("    ")]
     lines += [code.replace("\n", " ") for code in re.findall(r"`([^`]+)`", without_code(text))]
     pattern = re.compile(r"^\s*(?:\$ )?(?:ExecStart=\S*/)?((?:tandemq|\./run) .+)$")
     return [match[1] for line in lines if (match := pattern.match(line)) is not None]
 
 
+def first_command(line: str) -> list[str]:
+    """Returns the words of a line up to a comment, a pipe, a redirection or a second command."""
+    lexer = shlex.shlex(line, posix=True, punctuation_chars="|<>&;")
+    lexer.whitespace_split = True
+    words = []
+    for word in lexer:
+        if word[0] in "|<>&;":
+            break
+        words.append(word)
+    return words
+
+
 def problem_of(written: str) -> str:
     """What is wrong with a command line in a document; empty if nothing is."""
-    line = re.split(r"\s[#|>&]|; ", written)[0]
-    words = [word for word in shlex.split(line.replace("…", "")) if word not in ("\\", "[", "]")]
+    words = [word for word in first_command(written.replace("…", "")) if word not in ("\\", "[", "]")]
     program, *rest = words
+    if rest[:1] == ["--context"]:
+        rest = rest[2:]
     if not rest or not re.fullmatch(r"[a-z][a-z0-9-]*", rest[0]):
         return ""  # `tandemq WHAT`, `./run --help`
     if program == "./run" and (rest[0] in RUN_COMMANDS or rest[0] == "bench"):
@@ -188,6 +219,15 @@ def test_what_up_tells_a_newcomer_to_try_next_exists(tmp_path: Path) -> None:
     assert [problem_of(line) for line in lines if line.startswith(PROGRAM)] == [""] * 5
 
 
+def test_every_command_has_examples_that_exist() -> None:
+    """A noun and each of its commands: lines that a reader can copy."""
+    assert [path for path in commands() if path not in EXAMPLES] == []
+    assert [path for path in EXAMPLES if path not in commands()] == []
+    wrong = {line: problem for lines in EXAMPLES.values() for line in lines if (problem := problem_of(line))}
+    assert wrong == {}
+    assert [path for path, lines in EXAMPLES.items() if not any(line.startswith(path) for line in lines)] == []
+
+
 def test_a_wrong_command_would_be_noticed() -> None:
     assert problem_of("tandemq spark stats /a/store") != ""
     assert problem_of("tandemq topics list") != ""
@@ -211,27 +251,92 @@ def test_options_in_documents_exist(page: Path) -> None:
     assert sorted(set(words) - known) == []
 
 
+# Walks ----------------------------------------------------------------------------------------------------------------
+
+WALK_REFERENCE = re.compile(r"`([a-z_0-9]+(?:/[a-z_0-9]+)*\.py)`(?:\s+`([\w.]+)`)?|`([A-Z]\w+\.\w+)`")
+
+
+def walk_references() -> list[tuple[str, str]]:
+    """Returns (file, name) of all that the walks of docs/hacking.md point to; a name alone is in the file before."""
+    text = (ROOT / "docs" / "hacking.md").read_text()
+    found, file = [], ""
+    for match in WALK_REFERENCE.finditer(text[text.index("## Walks") :]):
+        file = match[1] or file
+        found.append((file, match[2] or match[3] or ""))
+    return found
+
+
+def defines(path: Path, name: str) -> bool:
+    """Whether a file has a class, a function or a `Class.method` of this name."""
+    body: list[ast.stmt] = ast.parse(path.read_text()).body
+    for part in name.split("."):
+        kinds = (ast.ClassDef, ast.FunctionDef, ast.AsyncFunctionDef)
+        found = next((node for node in body if isinstance(node, kinds) and node.name == part), None)
+        if found is None:
+            return False
+        body = found.body
+    return True
+
+
+def test_the_walks_lead_through_files_and_functions_that_exist() -> None:
+    """Whoever moves or renames a function on the way corrects the walk."""
+    references = walk_references()
+    assert len(references) > 40
+    assert [
+        f"{file} {name}"
+        for file, name in references
+        if not (path := ROOT / "src" / "tandemq" / file).exists() or (name and not defines(path, name))
+    ] == []
+
+
+def test_files_in_architecture_exist() -> None:
+    text = (ROOT / "docs" / "architecture.md").read_text()
+    files = {file for file, _, _ in WALK_REFERENCE.findall(text) if "/" in file}
+    rooms = set(re.findall(r"^\| `(\w+)` \|", text, flags=re.M))
+    assert len(files) > 10
+    assert [name for name in files if not (ROOT / "src" / "tandemq" / name).exists()] == []
+    assert rooms == {path.parent.name for path in (ROOT / "src" / "tandemq").glob("*/__init__.py")}
+
+
 # Metrics --------------------------------------------------------------------------------------------------------------
 
 
-def metric_names(text: bytes) -> set[str]:
-    return set(re.findall(r"^# TYPE (\w+) (?:gauge|counter)$", text.decode(), flags=re.M))
+def metric_names(pieces: Iterable[str]) -> set[str]:
+    return set(re.findall(r"^# TYPE (\w+) (?:gauge|counter|histogram)$", "".join(pieces), flags=re.M))
 
 
 def test_every_metric_is_documented(tmp_path: Path) -> None:
     """docs/operations.md lists what GET /metrics shows, on broker and name server."""
 
-    async def scrape() -> set[str]:
+    async def names_of_a_broker() -> set[str]:
         broker = Broker(
             BrokerConfig(broker_name="b", broker_ip1="127.0.0.1", store_path_root_dir=str(tmp_path)),
             StoreConfig(commit_log_segment_size=1 << 16, index_slots=64, index_entries=64),
             RemotingConfig(listen_port=0, bind_address="127.0.0.1"),
         )
         async with broker:
-            return metric_names(rendered_metrics(broker))
+            return metric_names(scrape(broker))
 
     page = (ROOT / "docs" / "operations.md").read_text()
     namesrv = render_metrics(RouteTable(), RemotingServer(RemotingConfig(listen_port=0), {}).status())
-    names = asyncio.run(scrape()) | metric_names(namesrv)
+    names = asyncio.run(names_of_a_broker()) | metric_names(namesrv)
     assert len(names) > 20
     assert sorted(name for name in names if f"`{name}`" not in page) == []
+
+
+# States ---------------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(("module", "states"), [(master_state, Phase), (slave_state, SlavePhase)])
+def test_diagrams_have_the_states_that_there_are(module: Any, states: Any) -> None:
+    """The diagram at the top of a state machine names every state, and none that the table lacks."""
+    drawn = [line for line in module.__doc__.splitlines() if "─▶" in line or "──▲" in line or "──┘" in line]
+    words = {word for line in drawn for word in re.findall(r"\b[A-Z]{4,}\b", line)} - {"WELCOME"}
+    assert words == set(states.__members__)
+
+
+def test_the_page_on_replication_names_every_state() -> None:
+    """In the words that `tandemq ha status` shows."""
+    section = (ROOT / "docs" / "replication.md").read_text().partition("## States")[2].partition("\n## ")[0]
+    told = set(re.findall(r"`([a-z ]+)`", section.replace("\n", " ")))
+    assert {state.value for table in (Phase, SlavePhase, SessionState) for state in table} - told == set()

@@ -1,0 +1,114 @@
+"""What others wrote moves no cursor, what is stored is nobody else's to read, and nothing is installed unasked."""
+
+import json
+import os
+import shutil
+import stat
+import subprocess
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from tandemq.cli import consume, failures, message, render
+from tandemq.errors import ClientError
+from tandemq.printable import printable_json
+from tandemq.store.config import StoreConfig
+from tandemq.store.message_store import MessageStore
+
+ROOT = Path(__file__).parents[2]
+EVIL = "\x1b]0;owned\x07\x9b2J\u202egnp\ud800"
+
+
+def hostile_message(body: bytes) -> Any:
+    return SimpleNamespace(
+        broker_name="b", queue_id=0, queue_offset=1, tags="\x1b[31m", keys=["\x9b"], body=body, store_timestamp=1
+    )
+
+
+def assert_harmless(text: str) -> None:
+    assert not set(text) & set("\x1b\x07\x9b\u202e\ud800"), ascii(text)
+
+
+def test_names_and_bodies_are_escaped(capsys: pytest.CaptureFixture[str]) -> None:
+    row = {"name": EVIL, "list": [EVIL], "map": {EVIL: EVIL}, "body": EVIL}
+    render.show([row], {key: key for key in row}, as_json=False)
+    render.show_one(row, as_json=False)
+    consume._print(hostile_message(EVIL.encode("utf-8", "surrogatepass")), as_json=False)
+    render.print_json([row])
+    said = capsys.readouterr().out
+    assert_harmless(said)
+    assert "owned" in said
+
+
+def test_errors_and_notes_are_escaped(capsys: pytest.CaptureFixture[str]) -> None:
+    render.note(EVIL)
+    failures.report(ClientError(f"broker says {EVIL}"), as_json=False)
+    assert_harmless(capsys.readouterr().err)
+
+
+def test_json_stays_json() -> None:
+    text = printable_json(json.dumps({"a": "\x9b\u202eü😀"}, ensure_ascii=False))
+    assert json.loads(text) == {"a": "\x9b\u202eü😀"}
+    assert "ü😀" in text
+
+
+def test_raw_prints_the_bytes(capfdbinary: pytest.CaptureFixture[bytes]) -> None:
+    body = b"\x1b[31m\xff\x00"
+    consume._print(hostile_message(body), as_json=False, raw=True)
+    message._show(hostile_message(body), as_json=False, raw=True)
+    assert capfdbinary.readouterr().out == (body + b"\n") * 2
+
+
+def test_files_and_directories_of_a_store_are_the_owners_alone(tmp_path: Path) -> None:
+    before = os.umask(0o022)
+    try:
+        root = tmp_path / "deep" / "store"
+        store = MessageStore.open(root, StoreConfig(commit_log_segment_size=1 << 16, index_slots=64, index_entries=64))
+        store.append("T", 0, 0, 0, 1, bytes(8), 0, 0, b"body", b"KEYS\x01k\x02")
+        store.dispatch()
+        store.close()
+    finally:
+        os.umask(before)
+    found = [path for path in (root.parent, root, *root.rglob("*")) if not path.is_symlink()]
+    assert len(found) > 8
+    open_to_others = [path for path in found if stat.S_IMODE(path.stat().st_mode) & 0o077]
+    assert open_to_others == []
+
+
+@pytest.mark.parametrize("unit", sorted((ROOT / "deploy" / "systemd").glob("*.service")), ids=lambda path: path.name)
+def test_units_write_for_their_user_alone(unit: Path) -> None:
+    lines = unit.read_text().splitlines()
+    assert {"UMask=0077", "NoNewPrivileges=yes", "ProtectSystem=strict"} <= set(lines)
+
+
+def shell(directory: Path, yes: str, answer: str, environment: dict[str, str]) -> subprocess.CompletedProcess[str]:
+    """Runs `install_package` of ./run on a terminal, with an apt-get that only says what it was asked for."""
+    apt = directory / "apt-get"
+    apt.write_text('#!/bin/sh\necho "apt-get was called: $*" >&2\n')
+    apt.chmod(0o755)
+    text = (ROOT / "run").read_text()
+    part = text[text.index("say()") : text.index("find_python()")]
+    program = directory / "program"
+    program.write_text(f"set -eu\nyes={yes}\n{part}\ninstall_package curl\n")
+    plain = {name: value for name, value in os.environ.items() if name != "CI"}
+    return subprocess.run(
+        ["script", "-qec", f"sh {program}", "/dev/null"],  # gives it a terminal, so that there is somebody to ask
+        input=answer, capture_output=True, text=True, timeout=30, check=False,
+        env={**plain, **environment, "PATH": f"{directory}:{os.environ['PATH']}"},
+    )  # fmt: skip
+
+
+@pytest.mark.skipif(shutil.which("script") is None, reason="needs util-linux's script to play a terminal")
+@pytest.mark.parametrize(
+    ("yes", "answer", "environment", "installs"),
+    [("", "n\n", {}, False), ("", "y\n", {}, True), ("1", "", {}, True), ("", "", {"CI": "true"}, True)],
+)
+def test_run_says_and_asks_before_it_installs_as_root(
+    tmp_path: Path, yes: str, answer: str, environment: dict[str, str], installs: bool
+) -> None:
+    done = shell(tmp_path, yes, answer, environment)
+    assert "about to install system packages as root: apt-get install curl" in done.stdout
+    assert ("go on? [y/N]" in done.stdout) == (not yes and not environment)
+    assert (done.returncode == 0) == installs

@@ -1,0 +1,42 @@
+"""A small table's file is written whole."""
+
+import asyncio
+from pathlib import Path
+
+from tandemq.broker.tables.snapshots import SnapshotFile
+from tandemq.broker.tables.table_writer import TableWriter
+
+
+def test_changes_during_a_write_are_in_the_next_one(tmp_path: Path) -> None:
+    async def story(writer: TableWriter | None) -> None:
+        state = {"n": 0}
+        taken: list[int] = []
+
+        def take() -> dict[str, int]:
+            taken.append(state["n"])
+            return dict(state)
+
+        file = SnapshotFile(tmp_path / "t.json", take, writer)
+        for _ in range(100):
+            state["n"] += 1
+            file.mark()
+        await file.saved()
+        assert file.load() == {"n": 100}
+        assert taken == [100]
+        state["n"] = 101
+        file.mark()
+        await file.saved()
+        assert file.load() == {"n": 101}
+
+    asyncio.run(story(None))
+    asyncio.run(story(TableWriter()))
+
+
+def test_a_new_table_has_no_file(tmp_path: Path) -> None:
+    assert SnapshotFile(tmp_path / "t.json", dict).load() is None
+
+
+def test_unquoted_keys_of_upstream_are_read(tmp_path: Path) -> None:
+    path = tmp_path / "delayOffset.json"
+    path.write_bytes(b'{\n\t"offsetTable":{3:1,4:2\n\t}\n}')
+    assert SnapshotFile(path, dict).load() == {"offsetTable": {3: 1, 4: 2}}

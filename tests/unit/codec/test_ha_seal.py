@@ -1,0 +1,107 @@
+"""Seals: each frame has its own, which nobody makes without the key, and both ends derive the same ones."""
+
+from hashlib import sha256
+
+import pytest
+
+from tandemq.codec.ha_classic import Head
+from tandemq.codec.ha_seal import SEAL_SIZE, Handshake, Seal, SealBroken
+from tandemq.codec.ha_session import (
+    Ack,
+    Farewell,
+    FrameReader,
+    Refuse,
+    Start,
+    encode_ack,
+    encode_control,
+    encode_sealed_data_header,
+    sealed,
+)
+
+PARTS = ("group", "slave nonce", "master nonce", 7, "id")
+
+
+def seals(key: str = "key", *parts: object) -> tuple[Seal, Seal]:
+    return Handshake(key, *(parts or PARTS)).seals()  # type: ignore[arg-type]
+
+
+def reader(seal: Seal) -> FrameReader:
+    secured = FrameReader()
+    secured.secure(seal)
+    return secured
+
+
+def test_everything_of_the_handshake_is_in_the_proof_and_in_the_keys() -> None:
+    known = Handshake("key", *PARTS)  # type: ignore[arg-type]
+    others: list[tuple[str, tuple[object, ...]]] = [("other", PARTS)]
+    for at, change in enumerate(("gro", "x", "y", 8, "other")):
+        others.append(("key", (*PARTS[:at], change, *PARTS[at + 1 :])))
+    others.append(("key", ("groups", "lave nonce", *PARTS[2:])))  # the same text, divided elsewhere
+    for key, parts in others:
+        other = Handshake(key, *parts)  # type: ignore[arg-type]
+        assert other.proof() != known.proof()
+        for mine, theirs in zip(known.seals(), other.seals(), strict=True):
+            assert mine.next(b"h", b"p") != theirs.next(b"h", b"p")
+    master, slave = known.seals()
+    assert master.next(b"h", b"p") != slave.next(b"h", b"p")
+
+
+def test_no_two_frames_have_the_same_seal() -> None:
+    seal, _ = seals()
+    assert len({seal.next(b"h", b"p") for _ in range(100)}) == 100
+
+
+@pytest.mark.parametrize("size", [1, 7, 10_000])
+def test_a_sealed_stream_decodes_the_same_however_it_is_split(size: int) -> None:
+    mine, theirs = seals()[0], seals()[0]
+    data = bytes(range(256)) * 20
+    stream = sealed(encode_control(Start(1, 2, 3)), mine)
+    stream += encode_sealed_data_header(
+        mine, 7, 5, 4, len(data), sha256(data).digest(), flush=True, lone=False
+    ) + data  # fmt: skip
+    stream += sealed(encode_ack(1, 2, 3, 4), mine)
+    secured, events = reader(theirs), []
+    for at in range(0, len(stream), size):
+        for event in secured.feed(stream[at : at + size]):
+            events.append(event)
+            assert secured.missing or secured.sound or isinstance(event, Start | Ack)
+    assert [event for event in events if isinstance(event, Start | Ack | Head)] == [
+        Start(1, 2, 3), Head(5, len(data), 7, 4, True), Ack(1, 2, 3, 4),
+    ]  # fmt: skip
+    assert secured.sound
+
+
+def test_a_broken_seal_is_no_frame_and_no_log_byte_escapes_it() -> None:
+    frame = bytearray(sealed(encode_ack(1, 2, 3, 4), seals()[0]))
+    frame[-1] ^= 1
+    with pytest.raises(SealBroken):
+        list(reader(seals()[0]).feed(bytes(frame)))
+    data = bytes(3 << 20)
+    header = encode_sealed_data_header(
+        seals()[0], 7, 5, 4, len(data), sha256(data).digest(), flush=False, lone=False
+    )  # fmt: skip
+    for at in (0, len(data) // 2, len(data) - 1):
+        damaged = bytearray(data)
+        damaged[at] ^= 1
+        secured = reader(seals()[0])
+        list(secured.feed(header))
+        assert secured.unsummed == 0
+        assert secured.took(memoryview(damaged))
+        assert not secured.sound
+
+
+def test_without_a_seal_only_a_farewell_is_heard_and_it_carries_no_epoch() -> None:
+    secured = reader(seals()[0])
+    [event] = secured.feed(encode_control(Refuse("key-refused", "x" * 5000, 99)))
+    assert isinstance(event, Farewell)
+    assert len(event.text) <= 1024
+    assert not hasattr(event, "number")
+    with pytest.raises(SealBroken):
+        list(secured.feed(encode_ack(1, 2, 3, 4)))
+    with pytest.raises(SealBroken):
+        list(FrameReader().feed(sealed(encode_ack(1, 2, 3, 4), seals()[0])))
+
+
+def test_a_seal_tells_nothing_of_its_key() -> None:
+    assert "key" not in repr(Seal(b"key"))
+    assert len(seals()[0].next(b"", b"")) == SEAL_SIZE

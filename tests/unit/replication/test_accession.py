@@ -1,0 +1,114 @@
+"""Who may open for writes: each case of the register, and what it must have heard."""
+
+from tandemq.codec.ha_register import Member, Register
+from tandemq.replication.accession import Case, Heard, is_named, judge
+
+A, B, C, D = "a:1#1", "b:1#1", "c:1#1", "d:1#1"
+
+
+def register(
+    *members: str, holder: str = A, in_sync: tuple[str, ...] = (), epoch: int = 3, joining: str = ""
+) -> Register:
+    return Register(
+        group_id="g",
+        epoch=epoch,
+        epoch_id="e",
+        holder=holder,
+        revision=5,
+        members=tuple(Member(one) for one in members),
+        joining=(Member(joining),) if joining else (),
+        in_sync=in_sync or (holder,),
+    )
+
+
+def test_nobody_has_a_register() -> None:
+    assert judge(Heard(A, None), False, [Heard(B, None)]) is None
+
+
+def test_the_last_holder_must_hear_all_in_sync_and_another_member() -> None:
+    three = register(A, B, C, in_sync=(A, B))
+    alone = judge(Heard(A, three), True, [])
+    assert alone is not None
+    assert (alone.case, alone.missing, alone.was_alone) == (Case.HOLDER, {B}, False)
+    assert alone.may_open_provisionally
+    others = judge(Heard(A, three), True, [Heard(C, three)])
+    assert others is not None
+    assert others.missing == {B}, "one who was not in sync does not stand in for one who was"
+    heard = judge(Heard(A, three), True, [Heard(B, three)])
+    assert heard is not None
+    assert heard.may_open
+
+
+def test_a_holder_that_was_alone_in_sync_opens_regularly_only_with_another_member() -> None:
+    pair = register(A, B, in_sync=(A,))
+    alone = judge(Heard(A, pair), True, [])
+    assert alone is not None
+    assert (alone.may_open, alone.was_alone, alone.missing) == (False, True, {B})
+    single = judge(Heard(A, register(A)), True, [])
+    assert single is not None
+    assert single.may_open, "a group of one"
+
+
+def test_a_promotion_cut_short_needs_all_but_one_with_itself_counted() -> None:
+    three = register(A, B, C)
+    assert not (judge(Heard(A, three), False, []) or None).may_open  # type: ignore[union-attr]
+    one = judge(Heard(A, three), False, [Heard(C, three)])
+    assert one is not None
+    assert (one.case, one.may_open, one.may_open_provisionally) == (Case.CUT_SHORT, True, False)
+    crashed = judge(Heard(A, three, clean=False), False, [Heard(C, three)])
+    assert crashed is not None
+    assert not crashed.may_open
+
+
+def test_a_promoted_member_hears_everybody_but_the_last_holder() -> None:
+    four = register(A, B, C, joining=D)
+    found = judge(Heard(B, four), False, [Heard(C, four)])
+    assert found is not None
+    assert (found.case, found.missing) == (Case.PROMOTED, {D})
+    whole = judge(Heard(B, four), False, [Heard(C, four), Heard(D, None)])
+    assert whole is not None
+    assert whole.may_open
+    pair = judge(Heard(B, register(A, B)), False, [])
+    assert pair is not None
+    assert pair.may_open, "in a pair the slave alone is enough"
+
+
+def test_one_whose_machine_crashed_counts_as_silent_in_a_promotion() -> None:
+    three = register(A, B, C)
+    other = judge(Heard(B, three), False, [Heard(C, three, clean=False)])
+    assert other is not None
+    assert (other.missing, other.crashed) == ({C}, {C})
+    itself = judge(Heard(B, register(A, B), clean=False), False, [])
+    assert itself is not None
+    assert itself.missing == {B}
+
+
+def test_members_and_holder_are_those_of_the_newest_register_heard() -> None:
+    old, new = register(A, B, C), register(A, B, C, holder=C, epoch=4)
+    found = judge(Heard(A, old), True, [Heard(B, new)])
+    assert found is not None
+    assert (found.case, found.register, found.yields) == (Case.PROMOTED, new, True)
+    stranger = judge(Heard(A, old), True, [Heard(D, register(A, D, holder=D, epoch=9))])
+    assert stranger is not None
+    assert stranger.register == old, "one that the own register does not name is not heard"
+
+
+def test_the_empty_store_at_the_holders_address_hears_every_member_but_the_lost_one() -> None:
+    three, again = register(A, B, C), "a:1#2"
+    found = judge(Heard(again, None), False, [Heard(B, three)])
+    assert found is not None
+    assert (found.case, found.missing, found.replaces) == (Case.LOST_DISK, {C}, A)
+    elsewhere = judge(Heard("x:1#1", None), False, [Heard(B, three), Heard(C, three)])
+    assert elsewhere is not None
+    assert elsewhere.case is Case.NOT_NAMED
+    assert not elsewhere.may_open
+
+
+def test_who_is_answered() -> None:
+    pair = register(A, B)
+    assert is_named(None, C, None)
+    assert is_named(pair, B, pair)
+    assert not is_named(pair, C, pair)
+    assert is_named(pair, "a:1#2", None), "the lost holder's empty store"
+    assert not is_named(pair, "a:1#2", pair)
+    assert not is_named(pair, "b:1#2", None), "a lost slave's store only joins"

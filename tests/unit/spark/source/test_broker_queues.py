@@ -1,0 +1,115 @@
+"""Which queues of a live cluster are read; what the tasks of one process share."""
+
+import pickle
+
+import pytest
+
+from tandemq.errors import ConfigError, NoRoute
+from tandemq.model.route import BrokerGroup, QueueData, TopicRoute
+from tandemq.model.topic import QueueRef
+from tandemq.spark.options import PullOptions, parse
+from tandemq.spark.source.broker_queues import BrokerAccess, assigned_queues
+from tandemq.spark.source.offsets import PLAIN, Numbering
+
+
+def options(**given: str) -> PullOptions:
+    return parse(PullOptions, {"nameserver": "a:1", "subscribe": "t", "retries": "3", "retryIntervalMs": "1", **given})
+
+
+def test_tasks_of_one_process_share_what_they_found_out() -> None:
+    """Each task unpickles its reader; asking every member who is in sync again would cost more than the data."""
+    one, other = (pickle.loads(pickle.dumps(BrokerAccess(options(groupId="shared")))) for _ in range(2))
+    assert one is other
+    assert one is not pickle.loads(pickle.dumps(BrokerAccess(options(groupId="else"))))
+
+
+def test_the_cluster_is_asked_with_the_options_of_the_source() -> None:
+    access = options(accessKey="a", secretKey="s", requestTimeoutMs="700").cluster_access()
+    assert (access.namesrv, access.retries, access.retry_interval_s, access.timeout_s) == ("a:1", 3, 0.001, 0.7)
+    assert access.credentials is not None
+    assert access.credentials.access_key == "a"
+    assert options().cluster_access().credentials is None
+
+
+def route(*brokers: tuple[str, int], perm: int = 6) -> TopicRoute:
+    return TopicRoute(
+        queues=tuple(QueueData(broker_name=name, read_queues=n, write_queues=n, perm=perm) for name, n in brokers),
+        groups=tuple(BrokerGroup(cluster="c", name=name, addresses={0: f"{name}:1"}) for name, _ in brokers),
+    )
+
+
+class FakeCluster:
+    """Routes by topic; counts how often each was asked for."""
+
+    def __init__(self, **routes: TopicRoute) -> None:
+        self.routes = routes
+        self.asked: list[str] = []
+
+    def route(self, topic: str) -> TopicRoute | None:
+        self.asked.append(topic)
+        return self.routes.get(topic)
+
+    def topics(self) -> list[str]:
+        return sorted(self.routes)
+
+
+def access(cluster: FakeCluster, **given: str) -> BrokerAccess:
+    made = BrokerAccess(options(**given))
+    made._cluster = cluster  # type: ignore[assignment]
+    return made
+
+
+def test_queues_of_all_groups_that_may_be_read() -> None:
+    cluster = FakeCluster(t=route(("a", 2), ("b", 1)), u=route(("a", 1), perm=2))
+    assert access(cluster, subscribe="t,u")._queues() == [
+        QueueRef("t", "a", 0),
+        QueueRef("t", "a", 1),
+        QueueRef("t", "b", 0),
+    ]
+    with pytest.raises(NoRoute, match="no name server knows topic 'gone'"):
+        access(cluster, subscribe="gone")._queues()
+
+
+def test_a_pattern_takes_whole_names_and_new_topics() -> None:
+    cluster = FakeCluster(orders=route(("a", 1)), orders2=route(("a", 1)), RMQ_SYS_TRACE_TOPIC=route(("a", 1)))
+    made = access(cluster, subscribe="", subscribePattern="orders.*")
+    assert {queue.topic for queue in made._queues()} == {"orders", "orders2"}
+    cluster.routes["orders3"] = route(("a", 1))
+    assert {queue.topic for queue in made._queues()} == {"orders", "orders2", "orders3"}
+
+
+def test_routes_are_kept_for_a_while() -> None:
+    """A trigger must not ask for a thousand routes."""
+    cluster = FakeCluster(t=route(("a", 2)))
+    made = access(cluster)
+    for _ in range(5):
+        made._queues()
+    assert cluster.asked == ["t"]
+
+
+def test_partitions_are_numbered_over_groups_for_kafka_only() -> None:
+    cluster = FakeCluster(t=route(("b", 2), ("a", 2)))
+    made = access(cluster, schema="kafka")
+    made._queues()
+    assert made.numbering.number(QueueRef("t", "b", 1)) == 3
+    plain = access(cluster)
+    plain._queues()
+    assert plain.numbering.number(QueueRef("t", "b", 1)) == 1
+
+
+def test_assign_names_queues_and_unknown_ones_are_refused() -> None:
+    queues = [QueueRef("t", "a", 0), QueueRef("t", "a", 1), QueueRef("t", "b", 0)]
+    given = {"subscribe": "", "assign": '{"t": [0]}'}
+    assert assigned_queues(options(**given), queues, PLAIN) == [queues[0], queues[2]]
+    given["assign"] = '{"b/t": [0]}'
+    assert assigned_queues(options(**given), queues, PLAIN) == [queues[2]]
+    given["assign"] = '{"t": [2]}'
+    assert assigned_queues(options(**given), queues, Numbering.of({("t", "a"): 2, ("t", "b"): 1})) == [queues[2]]
+    with pytest.raises(ConfigError, match="there is no queue 2 of 't'; there are a/t/0, a/t/1, b/t/0"):
+        assigned_queues(options(**given), queues, PLAIN)
+
+
+def test_the_broker_filters_by_tags_or_sql() -> None:
+    assert BrokerAccess(options())._expression() == ("*", "TAG")
+    assert BrokerAccess(options(tags="b, a"))._expression() == ("a || b", "TAG")
+    assert BrokerAccess(options(sql="n > 1"))._expression() == ("n > 1", "SQL92")

@@ -1,0 +1,100 @@
+"""Retention at work: what goes, and what it leaves behind."""
+
+import datetime
+from dataclasses import replace
+
+import pytest
+from tests.unit.store.stores import CONFIG, FOREVER, ROOT, opened, put
+
+from tandemq.errors import DiskFull
+from tandemq.formats.record import parse_record
+from tandemq.sim.clock import ManualClock
+from tandemq.sim.disk import MemoryDisk
+from tandemq.store.message_store import GetStatus
+
+
+def test_expired_segments_go_at_the_hour_and_queues_follow() -> None:
+    clock = ManualClock()
+    config = replace(CONFIG, delete_when="0;1;2;3;4;5;6;7;8;9;10;11;12;13;14;15;16;17;18;19;20;21;22;23")
+    store = opened(config=config, clock=clock)
+    for number in range(60):
+        put(store, bytes(300), f"KEYS\x01k{number}\x02".encode())
+        clock.advance(3600)
+    store.dispatch()
+    store.flush_all()
+    before = store.first_offset
+    deleted = store.retain()
+    assert deleted == 0 or store.first_offset > before
+    clock.advance(71 * 3600)
+    assert store.retain() > 0
+    low, high = store.reader.queue_range("t", 0)
+    assert 0 < low < high == 60
+    assert parse_record(store.reader.get("t", 0, low, 1, 1).slices[0]).physical_offset >= store.first_offset
+    assert store.reader.get("t", 0, 0, 1, 1).status is GetStatus.OFFSET_TOO_SMALL
+    assert store.reader.query("t", "k0", 9, 0, FOREVER) == []
+    clock.advance(100 * 3600)
+    store.retain(manual=True)
+    assert store.status().segments == 1
+
+
+def test_nothing_goes_before_its_hour() -> None:
+    clock = ManualClock()
+    hour = 5 if clock.wall_ms() // 3_600_000 % 24 == 4 else 4
+    store = opened(config=replace(CONFIG, delete_when=f"{hour:02d}"), clock=clock)
+    for _ in range(30):
+        put(store, bytes(300))
+    store.dispatch()
+    store.flush_all()
+    clock.advance(24 * 3600 * 4)
+    now = clock.wall_ms()
+    local_hour = datetime.datetime.fromtimestamp(now / 1000, tz=datetime.UTC).astimezone().hour
+    store.retain(now if local_hour != hour else now + 3_600_000)
+    assert store.first_offset == 0
+    assert store.retain(manual=True) > 0
+
+
+def test_disk_use_makes_room_and_stops_writes() -> None:
+    """Above the forcible ratio unexpired files go; above the warning ratio writes stop until it is below again."""
+    disk = MemoryDisk()
+    store = opened(disk)
+    for _ in range(60):
+        put(store, bytes(300))
+    store.dispatch()
+    store.flush_all()
+    used = disk.usage(ROOT)[0]
+    disk.capacity = int(used / 0.92)
+    store.retain()
+    assert not store.health.writable
+    assert "full" in store.health.reason
+    with pytest.raises(DiskFull):
+        put(store)
+    store.retain()
+    assert store.first_offset > 0
+    assert store.health.writable
+    put(store)
+
+
+def test_settings_changed_at_run_time_hold_for_the_next_run() -> None:
+    """A shorter fileReservedTime is the remedy for a disk that is filling up."""
+    clock = ManualClock()
+    store = opened(clock=clock)
+    for _ in range(30):
+        put(store, bytes(300))
+    store.dispatch()
+    store.flush_all()
+    clock.advance(24 * 3600)
+    assert store.retain(manual=True) == 0
+    store.config = replace(store.config, file_reserved_hours=12)
+    assert store.retain(manual=True) > 0
+
+
+def test_what_was_cut_off_is_kept_as_long_as_messages_are() -> None:
+    clock = ManualClock()
+    disk = MemoryDisk()
+    store = opened(disk, clock=clock)
+    for age in (71, 73):
+        disk.make_directory(ROOT / "cut" / f"{0:020d}-{clock.wall_ms() - age * 3_600_000}")
+        disk.replace_file(ROOT / "cut" / f"{0:020d}-{clock.wall_ms() - age * 3_600_000}" / f"{0:020d}", b"x")
+    store.retain(manual=True)
+    assert [name.partition("-")[2] for name in disk.list(ROOT / "cut")] == [str(clock.wall_ms() - 71 * 3_600_000)]
+    store.close()

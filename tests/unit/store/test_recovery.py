@@ -1,0 +1,160 @@
+"""Opening a store: what is trusted, what is built anew, what is refused."""
+
+from dataclasses import replace
+
+import pytest
+from tests.unit.store.stores import CONFIG, ROOT, check_filled, filled, opened, put
+
+from tandemq.errors import CorruptLog
+from tandemq.sim.disk import MemoryDisk
+
+HALF = b"\x00\x00\x01\x00\xda\xa3\x20\xa7" + bytes(300)
+
+
+def test_a_clean_store_is_opened_without_reading_the_log() -> None:
+    disk = MemoryDisk()
+    filled(disk)
+    store = opened(disk)
+    assert store.recovered is not None
+    assert store.recovered.scanned_from == store.recovered.end == store.appended
+    check_filled(store)
+
+
+@pytest.mark.parametrize("lost", ["consumequeue", "index", "checkpoint", "consumequeue/t/1", "all"])
+@pytest.mark.parametrize("aborted", [False, True])
+def test_lost_views_are_built_again(lost: str, aborted: bool) -> None:
+    disk = MemoryDisk()
+    filled(disk)
+    for name in ("consumequeue", "index", "checkpoint") if lost == "all" else (lost,):
+        disk.remove(ROOT / name)
+        disk.remove_tree(ROOT / name)
+    if aborted:
+        disk.create_file(ROOT / "abort", 0)
+    store = opened(disk)
+    check_filled(store)
+
+
+@pytest.mark.parametrize("damage", ["short queue file", "zeroed queue file", "garbage checkpoint", "short index file"])
+def test_damaged_views_are_built_again(damage: str) -> None:
+    disk = MemoryDisk()
+    filled(disk)
+    queue_file = next(p for p in disk.files if "consumequeue" in str(p))
+    index_file = next(p for p in disk.files if "/index/" in str(p))
+    if damage == "short queue file":
+        disk.files[queue_file].data = disk.files[queue_file].data[:90]
+    elif damage == "zeroed queue file":
+        disk.files[queue_file].data[:] = bytes(len(disk.files[queue_file].data))
+    elif damage == "garbage checkpoint":
+        disk.files[ROOT / "checkpoint"].data[:] = b"\xa5" * 4096
+    else:
+        disk.files[index_file].data = disk.files[index_file].data[:50]
+    check_filled(opened(disk))
+
+
+def test_a_missing_segment_is_refused_by_name() -> None:
+    """Data behind a hole is never dropped silently."""
+    disk = MemoryDisk()
+    filled(disk)
+    disk.remove(ROOT / "commitlog" / "00000000000000004096")
+    with pytest.raises(CorruptLog, match="00000000000000004096 is missing"):
+        opened(disk)
+    assert not disk.locked
+    assert disk.file_size(ROOT / "commitlog" / "00000000000000008192") == 4096
+
+
+def test_a_missing_last_segment_is_refused_by_name() -> None:
+    disk = MemoryDisk()
+    filled(disk)
+    last = max(p for p in disk.files if "commitlog" in str(p))
+    disk.remove(last)
+    with pytest.raises(CorruptLog, match=f"{last.name} is missing"):
+        opened(disk)
+
+
+def test_another_segment_size_is_refused_with_both_numbers() -> None:
+    disk = MemoryDisk()
+    filled(disk)
+    with pytest.raises(CorruptLog, match="4096 bytes, the setting is 8192"):
+        opened(disk, replace(CONFIG, commit_log_segment_size=8192))
+
+
+@pytest.mark.parametrize("tail", [b"\xff" * 700, HALF, bytes(50) + b"x" * 9])
+def test_a_torn_tail_is_cut_off(tail: bytes) -> None:
+    """Garbage, half a record, zeros and then garbage: the log ends with its last whole record, zeros follow."""
+    disk = MemoryDisk()
+    filled(disk, 3)
+    store = opened(disk)
+    end = store.appended
+    store.raw_window(end, len(tail))[:] = tail
+    store.abandon()
+    store = opened(disk)
+    assert store.appended == end
+    check_filled(store, 3)
+    assert not any(store.raw_window(end, 2000))
+
+
+def test_whole_records_behind_a_damaged_one_are_kept_aside() -> None:
+    """They are cut off, as upstream does, but not lost: cut/ has them, and the report says so."""
+    disk = MemoryDisk()
+    store = opened(disk)
+    offsets = [put(store, bytes([number]) * 300) for number in range(5)]
+    raw = bytes(store.slice(0, store.appended))
+    store.abandon()
+    disk.boot += 1
+    disk.files[ROOT / "commitlog" / "00000000000000000000"].data[offsets[2] + 100] ^= 0xFF
+    store = opened(disk)
+    assert store.appended == offsets[2]
+    assert store.recovered is not None
+    assert store.recovered.saved_to == len(raw)
+    kept = disk.read_file(ROOT / "cut" / f"{offsets[2]:020d}")
+    assert kept[offsets[3] - offsets[2] :] == raw[offsets[3] :]
+
+
+def test_a_torn_checkpoint_leaves_the_one_before() -> None:
+    """Two places in turn: whatever happens to the newer one, recovery starts from the older."""
+    disk = MemoryDisk()
+    store = opened(disk)
+    put(store)
+    store.dispatch()
+    store.flush_all()
+    older = store.dispatched
+    put(store)
+    store.dispatch()
+    store.flush_all()
+    store.abandon()
+    for place in (512, 1024):
+        data = disk.files[ROOT / "checkpoint"].data
+        before = bytes(data)
+        data[place + 20 : place + 60] = bytes(40)
+        store = opened(disk)
+        assert store.recovered is not None
+        assert store.recovered.scanned_from <= older or place == 1024  # the second write went to 512
+        assert store.reader.queue_range("t", 0) == (0, 2)
+        store.abandon()
+        disk.files[ROOT / "checkpoint"].data[:] = before
+
+
+def test_a_preallocated_next_segment_is_kept_for_use() -> None:
+    disk = MemoryDisk()
+    filled(disk, 3)
+    disk.create_file(ROOT / "abort", 0)
+    disk.create_file(ROOT / "commitlog" / "00000000000000004096", 4096)
+    store = opened(disk)
+    check_filled(store, 3)
+    for number in range(3, 30):
+        put(store, bytes([number]) * 300, f"KEYS\x01k{number}\x02".encode(), queue_id=number % 2)
+    store.dispatch()
+    check_filled(store)
+
+
+@pytest.mark.parametrize("rebooted", [False, True])
+def test_a_young_store_knows_whether_its_machine_or_its_process_ended(rebooted: bool) -> None:
+    """Before its first checkpoint too: a promotion must not take a killed process for a crashed machine."""
+    disk = MemoryDisk()
+    store = opened(disk)
+    put(store, b"young")
+    store.abandon()
+    disk.boot += rebooted
+    store = opened(disk)
+    assert store.recovered is not None
+    assert store.recovered.after_machine_crash == rebooted
