@@ -1,4 +1,5 @@
-"""`./run bench`: list the benchmarks; `./run bench NAME… [--rounds N] [--scale X]`: run them; `./run bench report`.
+"""`./run bench`: list the benchmarks; `./run bench NAME… [--rounds N] [--scale X]`: run them; `./run bench report`;
+`./run bench soak --minutes N`: a pair that lives through months, against a ledger (soak.py).
 
 NAME is a benchmark (`broker.async`), a module (`broker`) or `all`.
 """
@@ -11,7 +12,18 @@ import sys
 import bench
 from bench import frame, report
 
-NOT_BENCHMARKS = {"__main__", "frame", "load", "memory", "peers", "report"}
+NOT_BENCHMARKS = {
+    "__main__",
+    "chaos",
+    "client_load",
+    "frame",
+    "load",
+    "memory",
+    "peers",
+    "report",
+    "soak",
+    "soak_ledger",
+}
 
 
 def discover() -> tuple[dict[str, frame.Benchmark], dict[str, str]]:
@@ -49,6 +61,7 @@ def show(found: dict[str, frame.Benchmark], unusable: dict[str, str]) -> None:
     for name, reason in unusable.items():
         print(f"{name:<{width}}  not usable here: {reason}")
     print("\n./run bench NAME… | MODULE… | all   [--rounds N] [--scale 0.01]        ./run bench report")
+    print("./run bench soak [--minutes N] [--seed N]   a pair that lives through months, against a ledger")
 
 
 def main() -> int:
@@ -56,7 +69,14 @@ def main() -> int:
     parser.add_argument("names", nargs="*", help="benchmarks, modules, `all`; or `report` alone")
     parser.add_argument("--rounds", type=int, help="instead of the benchmark's own number")
     parser.add_argument("--scale", type=float, default=1.0, help="fraction of the work; below 1 nothing is kept")
+    parser.add_argument("--minutes", type=float, default=60.0, help="of `soak`; below 10 nothing is kept")
+    parser.add_argument("--seed", type=int, default=1, help="of `soak`: what happens in which order")
+    parser.add_argument("--dir", default="", help="of `soak`: where its stores lie, and stay")
     a = parser.parse_args()
+    if a.names == ["soak"]:
+        from bench import soak
+
+        return soak.main(a.minutes, a.seed, a.dir)
     if a.names == ["report"]:
         print(f"wrote {report.render()}")
         return 0

@@ -16,7 +16,7 @@ from typing import Any
 
 import uvloop
 
-from tandemq.codec.record import encode_record
+from tandemq.formats.record import encode_record
 
 GET_ROUTE = 105
 SENDS = (10, 310)

@@ -133,6 +133,7 @@ async def send(options: argparse.Namespace) -> dict[str, Any]:
             codes[code] = codes.get(code, 0) + count
     return {
         "what": "send",
+        "total": sum(s.done for s in senders),
         "messages_per_second": round(done / elapsed),
         "mb_per_second": round(done / elapsed * options.size / 1e6, 1),
         "p50_us": round(percentile(ordered, 0.5) * 1e6),

@@ -91,6 +91,11 @@ def instant(*options: str) -> Iterator[str]:
         process.kill()
 
 
+def program(command: list[str]) -> dict[str, Any]:
+    """One run of a program of ours: the JSON it prints."""
+    return _json(command, dict(os.environ))
+
+
 def load(what: str, up: servers.Servers, *arguments: object, core: int | None = None) -> dict[str, Any]:
     """One run of our own generator in a process of its own, on one core if told."""
     command = [sys.executable, str(LOAD), what, "--address", up.broker, "--json", *map(str, arguments)]

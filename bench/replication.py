@@ -44,13 +44,20 @@ def fill(root: Path, size: int, segment_size: int = SEGMENT) -> None:
 # -- catch-up of an empty slave
 
 
+KEY = {"haSharedKey": "0123456789abcdef0123456789abcdef"}
+
+
 def catch_up(run: Run) -> dict[str, float]:
-    return asyncio.run(_catch_up(run))
+    return asyncio.run(_catch_up(run, {}))
 
 
-async def _catch_up(run: Run) -> dict[str, float]:
+def catch_up_sealed(run: Run) -> dict[str, float]:
+    return asyncio.run(_catch_up(run, KEY))
+
+
+async def _catch_up(run: Run, key: Mapping[str, str]) -> dict[str, float]:
     directory = run.directory / f"pair-{run.round}"
-    properties = {"mappedFileSizeCommitLog": str(SEGMENT), "messageIndexEnable": "false"}
+    properties = {"mappedFileSizeCommitLog": str(SEGMENT), "messageIndexEnable": "false", **key}
     try:
         async with RealPair(directory, properties=properties) as pair:
             fill(pair.master.store, run.count(4 << 30, 64 << 20))
@@ -145,15 +152,17 @@ def _receive(address: tuple[str, int], path: Path | None) -> None:
 # -- the price of waiting for the slave
 
 
-def one_role(role: str, run: Run, slaves: int = 1) -> Mapping[str, float]:
+def one_role(role: str, run: Run, slaves: int = 1, key: Mapping[str, str] = {}) -> Mapping[str, float]:
     """64 sends in flight to a group, its master in this role."""
-    return asyncio.run(_loaded(role, run, slaves))
+    return asyncio.run(_loaded(role, run, slaves, key))
 
 
-async def _loaded(role: str, run: Run, slaves: int) -> dict[str, float]:
+async def _loaded(role: str, run: Run, slaves: int, key: Mapping[str, str]) -> dict[str, float]:
     directory = run.directory / f"{role}-{slaves}-{run.round}"
     try:
-        async with RealPair(directory, slaves=slaves, properties={"mappedFileSizeCommitLog": str(SEGMENT)}) as pair:
+        async with RealPair(
+            directory, slaves=slaves, properties={"mappedFileSizeCommitLog": str(SEGMENT), **key}
+        ) as pair:
             pair.master.start(brokerRole=role)
             for slave in pair.brokers[1:]:
                 slave.start()
@@ -205,6 +214,30 @@ BENCHMARKS: dict[str, Benchmark] = {
         sides={
             "ours": lambda run: one_role("SYNC_MASTER", run),
             "ASYNC_MASTER": lambda run: one_role("ASYNC_MASTER", run),
+        },
+        rounds=3,
+    ),
+    "key-catch-up": Benchmark(
+        what="An empty slave copies a master's history in a group with a haSharedKey (ours), which seals every frame, "
+        "beside one without.",
+        figures={
+            "rate": Figure("MB/s", goal_ratio=0.5),
+            "cpu": Figure("s/GB", "less", what="processor time of master and slave"),
+        },
+        sides={"ours": catch_up_sealed, "no key": catch_up},
+        rounds=3,
+        takes_memory=True,
+    ),
+    "key-price": Benchmark(
+        what="64 sends in flight to a SYNC_MASTER and its slave with a haSharedKey (ours) beside a pair without.",
+        figures={
+            "rate": Figure("msg/s", goal_ratio=0.9),
+            "p99": Figure("ms", "less"),
+            "cpu": Figure("µs/msg", "less", what="processor time of the master"),
+        },
+        sides={
+            "ours": lambda run: one_role("SYNC_MASTER", run, key=KEY),
+            "no key": lambda run: one_role("SYNC_MASTER", run),
         },
         rounds=3,
     ),

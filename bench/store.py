@@ -24,7 +24,7 @@ from pathlib import Path
 
 from bench import frame
 from bench.frame import Benchmark, Figure, Run
-from tandemq.codec.crc import crc32
+from tandemq.formats.crc import crc32
 from tandemq.store.config import FlushDiskType, StoreConfig
 from tandemq.store.message_store import MessageStore
 

@@ -1,0 +1,158 @@
+"""What grows with tables that an operation does not touch: processor time and counted work, large against small.
+
+No sockets and no peers: the parts themselves, so that a growing cost shows before the network hides it.
+"""
+
+import asyncio
+import json
+import time
+from collections import deque
+from collections.abc import Callable, Mapping
+from functools import partial
+from typing import Any
+
+from bench.frame import Benchmark, Figure, Run, Side
+from tandemq.broker.handlers.clients import ClientHandlers
+from tandemq.broker.long_polling import ParkedPull, ParkedPulls
+from tandemq.broker.services.half_ledger import HalfLedger
+from tandemq.codec.command import Command
+from tandemq.store.config import StoreConfig
+from tandemq.store.message_store import MessageStore
+from tandemq.testing.broker_parts import BrokerParts, FakeConnection
+from tandemq.testing.waiting import until
+
+HOST = bytes([127, 0, 0, 1, 0, 0, 0, 1])
+QUEUES_PER_TOPIC = 8
+
+
+def _queues(count: int, run: Run) -> Mapping[str, float]:
+    """Messages spread over so many queues; then their entries go into their files, slice by slice."""
+    count = max(QUEUES_PER_TOPIC, int(count * run.scale))
+    calls: deque[Callable[[], None]] = deque()
+    config = StoreConfig(flush_views_interval_ms=3_600_000, commit_log_segment_size=64 << 20)
+    store = MessageStore.open(run.directory / f"{count}-{run.round}", config, post=calls.append)
+    store.start()
+    figures: dict[str, float] = {}
+    messages = run.count(20_000, 100)
+    for what, wanted in (("first", count), ("again", messages)):
+        began = time.thread_time()
+        for number in range(wanted):
+            queue = number % count
+            topic = f"T{queue // QUEUES_PER_TOPIC}"
+            store.append(topic, queue % QUEUES_PER_TOPIC, 0, 0, 1, HOST, 0, 0, b"x" * 100, b"")
+            if number % 64 == 63:
+                store.dispatch()
+        while store.dispatch():
+            pass
+        figures["send"] = (time.thread_time() - began) / wanted * 1e6
+        figures[what] = _longest_turn(store, calls) * 1000
+        while store._flusher.views_busy:
+            time.sleep(0.01)
+    store.abandon()
+    return figures
+
+
+def _longest_turn(store: MessageStore, calls: "deque[Callable[[], None]]") -> float:
+    views, longest = store._views, 0.0
+    turn: Callable[[], None] = views.hand_over
+    while True:
+        began = time.thread_time()
+        turn()
+        longest = max(longest, time.thread_time() - began)
+        if not views._slicing:
+            return longest
+        while not calls:
+            time.sleep(0.0001)
+        turn = calls.popleft()
+
+
+def _joins(count: int, run: Run) -> Mapping[str, float]:
+    count = max(2, int(count * run.scale))
+
+    async def joined() -> Mapping[str, float]:
+        parts = BrokerParts()
+        handlers = ClientHandlers(parts.topics, parts.groups, parts.members, parts.live, parts.clock)
+        links = [FakeConnection() for _ in range(count)]
+        sent = 0
+
+        def send(_: bytes) -> None:
+            nonlocal sent
+            sent += 1
+
+        began = time.thread_time()
+        for number, link in enumerate(links):
+            link.send = send  # type: ignore[method-assign]
+            body: dict[str, Any] = {
+                "clientID": f"c{number}",
+                "consumerDataSet": [{"groupName": "g", "subscriptionDataSet": [{"topic": "T", "subString": "*"}]}],
+            }
+            handlers.heartbeat(link, Command(34, body=json.dumps(body).encode()))  # type: ignore[arg-type]
+            if number % 50 == 49:
+                await asyncio.sleep(0)
+        await until(lambda: not handlers._notices._is_armed, "every notice")
+        return {"join": (time.thread_time() - began) / count * 1e6, "notices": sent / count}
+
+    return asyncio.run(joined())
+
+
+def _parked(count: int, run: Run) -> Mapping[str, float]:
+    count = max(10, int(count * run.scale))
+    parked: ParkedPulls[None] = ParkedPulls(count)
+    for number in range(count):
+        parked.park(ParkedPull(("T", 0), number, 30.0, None))
+    began = time.thread_time()
+    for number in reversed(range(count)):
+        parked.drop_owner(number)
+    return {"closed": (time.thread_time() - began) / count * 1e6}
+
+
+def _transactions(count: int, run: Run) -> Mapping[str, float]:
+    count = max(10, int(count * run.scale))
+    ledger = HalfLedger()
+    began = time.thread_time()
+    for half in reversed(range(count)):
+        ledger.answered(half)
+        ledger.op_read(count - half, [half])
+    for half in range(count):
+        assert ledger.is_decided(half)
+        ledger.settle(half)
+    return {"op": (time.thread_time() - began) / count * 1e6}
+
+
+def _sides(measure: Callable[[int, Run], Mapping[str, float]], large: int, small: int) -> dict[str, Side]:
+    return {"ours": partial(measure, large), f"{small}": partial(measure, small)}
+
+
+BENCHMARKS = {
+    "queues": Benchmark(
+        what="Messages spread over 5,000 queues against 8, and the entries of all queues on their way into files.",
+        figures={
+            "send": Figure("µs/msg", "less", goal_ratio=1.5, what="append and dispatch, processor time"),
+            "first": Figure("ms", "less", goal=20, what="longest turn while the first entries make their files"),
+            "again": Figure("ms", "less", goal=20, what="longest turn while more entries are written"),
+        },
+        sides=_sides(_queues, 5000, 8),
+        rounds=3,
+    ),
+    "joins": Benchmark(
+        what="1,000 clients join one group, against 10.",
+        figures={
+            "join": Figure("µs", "less", what="processor time of a join, notices included"),
+            "notices": Figure("per join", "less", goal=10, what="notices sent; one per member and change would be 500"),
+        },
+        sides=_sides(_joins, 1000, 10),
+        rounds=3,
+    ),
+    "parked": Benchmark(
+        what="10,000 pulls wait for one queue and their connections close, newest first, against 100.",
+        figures={"closed": Figure("µs", "less", goal_ratio=2.0, what="processor time of a closed connection")},
+        sides=_sides(_parked, 10_000, 100),
+        rounds=3,
+    ),
+    "transactions": Benchmark(
+        what="The books of 60,000 decided transactions in one check, against 1,000.",
+        figures={"op": Figure("µs", "less", goal=30, what="processor time of an op record")},
+        sides=_sides(_transactions, 60_000, 1000),
+        rounds=3,
+    ),
+}
