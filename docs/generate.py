@@ -13,10 +13,11 @@ from typing import Any
 
 import typer
 
+from tandemq.cli.examples import EXAMPLES
 from tandemq.cli.main import NOUNS
 from tandemq.codec.codes import RequestCode
 from tandemq.replication.metadata import PairCode
-from tandemq.settings import Setting, settings_of
+from tandemq.settings import Setting, plain_number, settings_of
 
 DOCS = Path(__file__).resolve().parent
 SOURCE = DOCS.parent / "src" / "tandemq"
@@ -36,16 +37,43 @@ Generated from the code by `docs/generate.py`; a test fails when this page and t
 
 Options carry RocketMQ's own property names wherever RocketMQ has the option, so an existing `broker.conf` or
 `namesrv.conf` works as it is. TOML files (`.toml`) take the same names. `--set key=value` on the command line overrides
-a file; `tandemq config` prints what is in force and where each value came from. An unknown name is reported with the
-nearest known one. *Tunable* options can be changed at run time (`mqadmin updateBrokerConfig`); nothing else can.
+a file; `tandemq config` prints what is in force and where each value came from. A name that looks like a mistyped
+option stops the start (`--lenient` goes on); an option of RocketMQ's that has no use here is only noted. *Tunable*
+options can be changed at run time (`tandemq broker config ADDRESS --set key=value`, `mqadmin updateBrokerConfig`);
+nothing else can.
 """
 
 CLI_HEAD = """# Command line
 
 Generated from the code by `docs/generate.py`; a test fails when this page and the code disagree.
 
-`./run WHAT …` from a clone and `tandemq WHAT …` from an installed package are the same. `--json` prints one JSON value
-(one object a line where there are many); errors go to stderr, one sentence that says what to do next, and exit code 1.
+`./run WHAT …` from a clone and `tandemq WHAT …` from an installed package are the same.
+
+| exit code | means |
+|---|---|
+| 0 | done |
+| 1 | an error: one sentence on stderr that says what to do next |
+| 2 | wrong usage: an option, an argument or a command that is not there |
+| 3 | done, but with less than was asked for: a send that is stored with fewer copies than wanted |
+| 130 | Ctrl-C |
+
+`--json` prints one JSON value (one object a line where there are many); an error is then
+`{"error": {"kind": …, "message": …}}` on stderr. `--debug`, anywhere on the line, shows the traceback of an error.
+Colours are for terminals only. `tandemq --install-completion` lets your shell complete commands, options, topics,
+groups and brokers.
+
+The name servers come from the first of these that says something: `--namesrv` (`-n`), the environment variable
+`NAMESRV_ADDR`, the context (`tandemq --context NAME …`, `TANDEMQ_CONTEXT`, or `tandemq context use`), a cluster that
+`tandemq up` runs on this machine, `127.0.0.1:9876`.
+
+| variable | means |
+|---|---|
+| `NAMESRV_ADDR` | name servers, `host:port` separated by `;` |
+| `TANDEMQ_CONTEXT` | the context to use |
+| `TANDEMQ_ACCESS_KEY`, `TANDEMQ_SECRET_KEY` | the account that signs requests |
+| `TANDEMQ_TLS` | `true`: speak TLS |
+| `TANDEMQ_TLS_CA` | PEM file of the authority that signed the servers' certificates |
+| `TANDEMQ_TLS_CERT`, `TANDEMQ_TLS_KEY` | PEM files of your own certificate and key, where servers ask for one |
 """
 
 
@@ -61,7 +89,7 @@ def range_text(described: Setting) -> str:
     low, high = described.minimum, described.maximum
     if low is None and high is None:
         return ""
-    return f"{'' if low is None else f'{low:g}'}…{'' if high is None else f'{high:g}'}"
+    return f"{'' if low is None else plain_number(low)}…{'' if high is None else plain_number(high)}"
 
 
 def configuration_page() -> str:
@@ -97,6 +125,8 @@ def command_section(path: str, command: Any, depth: int) -> list[str]:
         rows.append(f"| {declared} | {'required' if parameter.required else shown} | {meaning} |")
     if rows:
         lines += ["| | default | |", "|---|---|---|", *rows, ""]
+    if examples := EXAMPLES.get(path):
+        lines += ["```sh", *examples, "```", ""]
     for name, member in sorted(getattr(command, "commands", {}).items()):
         lines += command_section(f"{path} {name}", member, depth + 1)
     return lines
@@ -131,11 +161,6 @@ NOT_SUPPORTED = [
     ("902, 903", "ADD_BROKER, REMOVE_BROKER", "broker container: run one process per broker"),
     ("1001–1013", "controller requests", "no controller: promotion is an operator's act, `tandemq broker promote`"),
     ("2001–2004", "cold data flow control", "reads of cold data never block the loop here"),
-    (
-        "3001–3010",
-        "users and policies of ACL 2.0",
-        "ACL 1.0 (`plain_acl.yml`) is implemented; the file is read at start",
-    ),
     ("13, 22, 23, 27, 47, 209–214", "old names without a handler", "RocketMQ itself does not answer them any more"),
 ]
 
