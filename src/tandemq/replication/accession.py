@@ -73,13 +73,18 @@ def is_named(register: Register | None, replica: str, theirs: Register | None) -
     """Whether a replica with this register promises to, follows, or answers that other one, which has `theirs`.
 
     Case 3: the empty store at the last holder's address is answered though its identity is new; so is one that has
-    opened since, when an operator accepted to lose what this replica may hold.
+    opened since, when an operator accepted to lose what this replica may hold.  Then this replica may know another last
+    holder, be it itself, of a promotion cut short: the newer epoch's word that the store at that place was lost counts.
     """
     if register is None or replica in register.member_ids:
         return True
-    if place_of(replica) != place_of(register.holder):
+    place = place_of(replica)
+    if theirs is None:
+        return place == place_of(register.holder)
+    if not is_newer(theirs, register) or (theirs.epoch == register.epoch and place != place_of(register.holder)):
         return False
-    return theirs is None or (is_newer(theirs, register) and register.holder not in theirs.everybody)
+    lost = [one for one in register.member_ids if place_of(one) == place]
+    return bool(lost) and not theirs.everybody.intersection(lost)
 
 
 def judge(me: Heard, opened: bool, heard: Iterable[Heard]) -> Judgement | None:

@@ -294,6 +294,13 @@ class MasterState:
             self._decide_by_register(out, judgement, now)
         elif not self._group_exists:
             self._decide_without_register(out, now)
+        elif self._allowed_at is not None and now >= self._allowed_at + self.terms.loss_wait:
+            text = "goes on without the register that this group had: nobody who was heard has one"
+            out.append(Note("opened-without", text, loud=True))
+            self._group_exists = False
+            self._decide_without_register(out, now)
+        elif now >= self._asked_since + self.terms.rejoin_wait:
+            self._say_waiting(out, frozenset({"a replica that has the register of the group"}))
 
     def _decide_by_register(self, out: list[Decision], judgement: Judgement, now: float) -> None:
         register = judgement.register
@@ -508,7 +515,7 @@ class MasterState:
         self.phase = Phase.OPEN
         self._ordered = False  # the order is carried out: from now on it is the holder, as any other
         # Away until they count; who does not come leaves in time.
-        self._away = dict.fromkeys(self.record.in_sync, (now, self.log.end))
+        self._away = dict.fromkeys(sorted(self.record.in_sync), (now, self.log.end))
         self.acks.restart(self.log.end, "no slave is in sync yet")
         self._count_size()
         out.append(Opened(epoch))

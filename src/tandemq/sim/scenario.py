@@ -15,9 +15,10 @@ A block is a command, `----`, and what the nodes and the operator then said, unt
     nodes COUNT level LEVEL [async]   a new group; n0 is configured as master
     send NODE COUNT [LEVEL]           so many messages; says how many were acknowledged
     kill | power | stop | start NODE  kill -9, power cut, a stop in order, a start
+    power NODE after COUNT            the power goes after so many more operations of its disk
     wipe NODE                         a new, empty disk in a dead node
     cut NODE | heal                   nothing passes to and from it; everything passes again
-    promote NODE [accept-loss]        `tandemq broker promote`
+    promote NODE [accept-loss]        `tandemq broker promote`; with the flag also of a master that waits
     demote NODE                       `tandemq broker demote`
     forget NODE REPLICA [accept-loss] `tandemq ha forget`; a replica is given by its node, or as lost:NODE
     wait SECONDS                      time passes
@@ -150,8 +151,12 @@ class Story(World):
     def _do_kill(self, name: str) -> None:
         self._node(name).die(power=False)
 
-    def _do_power(self, name: str) -> None:
-        self._node(name).die(power=True)
+    def _do_power(self, name: str, after: str = "", count: str = "") -> None:
+        node = self._node(name)
+        if after:
+            node.disk.crash_at = len(node.disk.steps) + int(count)
+        else:
+            node.die(power=True)
 
     def _do_stop(self, name: str) -> None:
         self._node(name).stop()
@@ -193,6 +198,10 @@ class Story(World):
 
     def _do_promote(self, name: str, flag: str = "") -> None:
         node = self._node(name)
+        if flag and node.master is not None and not node.is_open:
+            node.act(node.master.allow(self.events.now))
+            self._run(0.5)
+            return
         if not node.alive or node.slave is None:
             self.said.append(f"{name} is no slave")
             return

@@ -112,3 +112,12 @@ def test_who_is_answered() -> None:
     assert is_named(pair, "a:1#2", None), "the lost holder's empty store"
     assert not is_named(pair, "a:1#2", pair)
     assert not is_named(pair, "b:1#2", None), "a lost slave's store only joins"
+
+
+def test_a_new_store_that_reigns_is_answered_by_one_whose_own_promotion_was_cut_short() -> None:
+    mine, again = register(A, B, C, holder=C, epoch=4), "a:1#2"
+    theirs = register(again, B, C, holder=again, epoch=5)
+    assert is_named(mine, again, theirs), "the newer epoch says that the store at that place was lost"
+    assert not is_named(mine, again, register(again, B, C, holder=again, epoch=4)), "not one of the same epoch"
+    assert not is_named(mine, again, register(A, again, B, C, holder=again, epoch=5)), "nobody was lost there"
+    assert not is_named(mine, "x:1#1", register("x:1#1", B, C, holder="x:1#1", epoch=5)), "a stranger"
