@@ -74,7 +74,6 @@ HISTORY_MAX: Final = 4096
 NUMBER_MAX: Final = (1 << 63) - 1
 """Epochs and offsets have 63 bits."""
 NAME_SIZE_MAX: Final = 1024
-NONCE_SIZE: Final = 16
 ZSTD: Final = "zstd"
 PACK_SIZE_MAX: Final = 256 << 10
 """Log bytes of a packed frame: a millisecond to pack, and a whole frame fits where control frames do."""

@@ -8,7 +8,7 @@ import pytest
 
 from tandemq.codec import ha_session as ha
 from tandemq.codec.ha_classic import Head
-from tandemq.model.ack_level import TWO_COPIES
+from tandemq.model.ack_level import AckLevel
 from tandemq.replication.acks import AckQueue, PutStatus
 from tandemq.replication.master import MasterShell
 from tandemq.replication.master_state import Phase
@@ -54,7 +54,7 @@ def master(monkeypatch: pytest.MonkeyPatch) -> MasterShell:
 
 
 def send(master: MasterShell, told: list[PutStatus]) -> None:
-    master.state.acks.add(END, TWO_COPIES, False, 1e9, lambda status, reason: told.append(status))
+    master.state.acks.add(END, AckLevel(2), False, 1e9, lambda status, reason: told.append(status))
     master.appended()
 
 
