@@ -345,7 +345,7 @@ def encode_sealed_data_header(
     return header + seal.next(header, fixed + digest) + fixed
 
 
-class FrameReader:
+class SessionReader:
     """Extended frames out of a byte stream, however it is split.
 
     Control frames come whole and checked.  A data frame comes as a Head and Chunks; its checksum is complete only with

@@ -148,6 +148,6 @@ def test_one_processor_is_never_kept_from_the_other_side(monkeypatch: pytest.Mon
 @pytest.mark.parametrize("flush", [False, True])
 @pytest.mark.parametrize("lone", [False, True])
 def test_a_frame_says_whether_a_single_send_waits(flush: bool, lone: bool) -> None:
-    [head] = ha.FrameReader().feed(ha.encode_data_header(7, 0, 0, b"bytes", flush, lone))
+    [head] = ha.SessionReader().feed(ha.encode_data_header(7, 0, 0, b"bytes", flush, lone))
     assert isinstance(head, Head)
     assert (head.flush, head.lone) == (flush, lone)
