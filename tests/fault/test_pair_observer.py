@@ -121,5 +121,7 @@ async def promoted(slave: BrokerProcess, key: str) -> None:
 
 async def observed_once(pair: RealPair, broker: BrokerProcess) -> bool:
     """Whether exactly one replica observes this broker; the promotion makes it connect again, which takes a moment."""
-    observing = [one["address"] for one in (await pair.status(broker)).get("replicas", ()) if one["state"] == "observing"]
+    observing = [
+        one["address"] for one in (await pair.status(broker)).get("replicas", ()) if one["state"] == "observing"
+    ]
     return len(observing) == 1

@@ -125,15 +125,15 @@ class Plan:
 
 
 _claims: dict[int, socket.socket] = {}
-"""What this process holds of the ports that it planned; another `up` that starts at the same moment passes them over."""
+"""Ports that this process planned and holds; another `up` that starts at the same moment passes them over."""
 
 
 def _claim(port: int) -> bool:
     """Reserves a port among the planners of this machine until this process ends.
 
-    A node binds its port seconds after it was planned. Without a claim, two plans made in between shared a port: one node
-    died, and its cluster took the answers of the other one for its own. The name lies in Linux's abstract namespace, so
-    nothing is left behind; elsewhere there is no claim.
+    A node binds its port seconds after it was planned. Without a claim, two plans made in between shared a port: one
+    node died, and its cluster took the answers of the other one for its own. The name lies in Linux's abstract
+    namespace, so nothing is left behind; elsewhere there is no claim.
     """
     if port in _claims or sys.platform != "linux":
         return True

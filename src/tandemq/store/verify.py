@@ -345,8 +345,8 @@ def _tag_keys(properties: bytes) -> Iterator[bytes]:
 
 
 _USED_TWICE = (
-    "index/{name} was filled twice: RocketMQ names index files by the millisecond, so of two files made in the same one "
-    "the second overwrote the first, whose keys are not found; `tandemq store rebuild` adds them"
+    "index/{name} was filled twice: RocketMQ names index files by the millisecond, so of two files made in the same "
+    "one the second overwrote the first, whose keys are not found; `tandemq store rebuild` adds them"
 )
 """What the slots still held leads from the first entry of a slot to an entry of another one. A search compares hashes
 and goes downwards, so it finds what it should."""
