@@ -47,7 +47,6 @@ from tandemq.broker.services.half_check import CheckLimits
 from tandemq.broker.services.progress_log import ProgressLog
 from tandemq.broker.services.timers import TimerService
 from tandemq.broker.services.transactions import TransactionService
-from tandemq.broker.standalone import Replication
 from tandemq.broker.tables.groups import GroupTable
 from tandemq.broker.tables.locks import QueueLocks
 from tandemq.broker.tables.members import Members
@@ -96,8 +95,6 @@ MEMBER_SCAN_SECONDS = 10.0
 DRAIN_SECONDS_MAX = 10.0
 SLAVE_REFUSAL = "the broker is a slave: it takes no messages, send to the master of its group"
 
-ReplicationFactory = Callable[["Broker"], Replication]
-
 
 class HasHandlers(Protocol):
     """A handler family."""
@@ -115,8 +112,6 @@ class Broker:
         remoting_config: RemotingConfig | None = None,
         replication_config: ReplicationConfig | None = None,
         clock: Clock | None = None,
-        *,
-        replication: ReplicationFactory | None = None,
     ) -> None:
         self.clock: Clock = clock or SystemClock()
         self.live = LiveConfig(
@@ -126,8 +121,6 @@ class Broker:
             replication_config or ReplicationConfig(),
             self.clock.wall_ms,
         )
-        self._replicates = replication is None
-        self._replication_factory = replication or Pair
         self.root = config.store_root
         self.role = config.role
         """The current role; promotion and demotion change it."""
@@ -170,7 +163,7 @@ class Broker:
             clock=self.clock,
             store_host=self.store_host,
             post=self._loop.call_soon_threadsafe,
-            confirmed=known_confirmed(self.root) if self._replicates else None,
+            confirmed=known_confirmed(self.root),
         )
         try:
             self._table_writer = TableWriter()
@@ -342,7 +335,7 @@ class Broker:
         )
         self.delay.on_progress = self.progress_log.changed
         self.transactions.on_progress = self.progress_log.write
-        self.replication: Replication = self._replication_factory(self)
+        self.replication = Pair(self)
         self.client = RemotingClient(live.remoting, on_lost=self._name_server_lost)
         shared_key = live.replication.shared_key
         self.peer_client = (

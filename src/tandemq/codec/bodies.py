@@ -180,28 +180,11 @@ def group_config_of(value: Any, name: str = "") -> SubscriptionGroupConfig:
     )
 
 
-def group_table_json(groups: Iterable[SubscriptionGroupConfig], version: DataVersion) -> dict[str, Any]:
-    """Returns a SubscriptionGroupWrapper: GET_ALL_SUBSCRIPTIONGROUP_CONFIG's body, config/subscriptionGroup.json."""
-    return {
-        "dataVersion": data_version_json(version),
-        "forbiddenTable": {},
-        "subscriptionGroupTable": {group.name: group_config_json(group) for group in groups},
-    }
-
-
 def group_table_of(value: Any) -> tuple[dict[str, SubscriptionGroupConfig], DataVersion]:
     found = object_of(value, "subscriptionGroupWrapper")
     table = object_of(found.get("subscriptionGroupTable"), "subscriptionGroupTable")
     groups = {str(name): group_config_of(config, str(name)) for name, config in table.items()}
     return groups, data_version_of(found.get("dataVersion"))
-
-
-def offset_table_json(offsets: Mapping[str, Mapping[int, int]], version: DataVersion) -> dict[str, Any]:
-    """Returns consumerOffset.json (GET_ALL_CONSUMER_OFFSET): "topic@group" -> queue id -> offset (dump unquoted)."""
-    return {
-        "dataVersion": data_version_json(version),
-        "offsetTable": {key: dict(queues) for key, queues in offsets.items()},
-    }
 
 
 def offset_table_of(value: Any) -> tuple[dict[str, dict[int, int]], DataVersion]:
@@ -210,12 +193,6 @@ def offset_table_of(value: Any) -> tuple[dict[str, dict[int, int]], DataVersion]
     return {str(key): _int_values(queues, str(key)) for key, queues in table.items()}, data_version_of(
         found.get("dataVersion")
     )
-
-
-def delay_offsets_of(value: Any) -> tuple[dict[int, int], DataVersion]:
-    """Reads delayOffset.json or GET_ALL_DELAY_OFFSET's body; returns delay level -> queue offset, and the version."""
-    found = object_of(value, "delayOffset")
-    return _int_values(found.get("offsetTable"), "offsetTable"), data_version_of(found.get("dataVersion"))
 
 
 def _int_values(value: Any, what: str) -> dict[int, int]:

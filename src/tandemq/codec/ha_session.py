@@ -74,7 +74,6 @@ HISTORY_MAX: Final = 4096
 NUMBER_MAX: Final = (1 << 63) - 1
 """Epochs and offsets have 63 bits."""
 NAME_SIZE_MAX: Final = 1024
-NONCE_SIZE: Final = 16
 ZSTD: Final = "zstd"
 PACK_SIZE_MAX: Final = 256 << 10
 """Log bytes of a packed frame: a millisecond to pack, and a whole frame fits where control frames do."""
@@ -346,7 +345,7 @@ def encode_sealed_data_header(
     return header + seal.next(header, fixed + digest) + fixed
 
 
-class FrameReader:
+class SessionReader:
     """Extended frames out of a byte stream, however it is split.
 
     Control frames come whole and checked.  A data frame comes as a Head and Chunks; its checksum is complete only with

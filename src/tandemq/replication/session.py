@@ -6,7 +6,7 @@ from enum import Enum
 from tandemq.codec.ha_classic import ReportReader
 from tandemq.codec.ha_reasons import Reason
 from tandemq.codec.ha_seal import Seal
-from tandemq.codec.ha_session import PREAMBLE_SIZE_MAX, FrameReader, Hello
+from tandemq.codec.ha_session import PREAMBLE_SIZE_MAX, Hello, SessionReader
 from tandemq.replication.epochs import History
 
 
@@ -76,11 +76,10 @@ class Session:
     """It has stored the register that a group of the version before is about to get."""
     caught_up_at: float | None = None
     """Since when, or last when, it had everything."""
-    sent_bytes: int = 0
     budget: float = 0.0
     budget_at: float = 0.0
     reports: ReportReader = field(default_factory=ReportReader)
-    frames: FrameReader = field(default_factory=lambda: FrameReader(PREAMBLE_SIZE_MAX))
+    frames: SessionReader = field(default_factory=lambda: SessionReader(PREAMBLE_SIZE_MAX))
     rate_bytes: int = 0
     rate_from: float = 0.0
     rate: float = 0.0
@@ -98,7 +97,6 @@ class Session:
         """Log bytes up to `stop` are on their way."""
         size = stop - self.sent
         self.sent = stop
-        self.sent_bytes += size
         self.last_sent = now
         self.budget -= size
         self.rate_bytes += size

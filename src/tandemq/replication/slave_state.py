@@ -103,7 +103,7 @@ class FrameInProgress:
     it."""
 
     def __init__(self) -> None:
-        self._frames: ha.FrameReader | TransferReader = TransferReader()
+        self._frames: ha.SessionReader | TransferReader = TransferReader()
         self._head: Head | None = None
         self._pending = bytearray()
         self._direct = 0
@@ -181,7 +181,7 @@ class SlaveState(FrameInProgress):
         self._seal: Seal | None = None
         """Of our frames, in a group with a key, once the master has proven it."""
         self._number = 0
-        self._frames: ha.FrameReader = ha.FrameReader()
+        self._frames: ha.SessionReader = ha.SessionReader()
         self._acked = (-1, -1)
         self._give_from = self._give_stop = 0
 
@@ -190,7 +190,7 @@ class SlaveState(FrameInProgress):
     def connected(self, session: int, now: float) -> list[Decision]:
         """A connection to the master's HA port stands: we speak first."""
         self._session = session
-        self._frames = ha.FrameReader()
+        self._frames = ha.SessionReader()
         self._drop_partial()
         self._nonce = self._new_id()
         self._seal = None

@@ -458,7 +458,7 @@ MUTANTS: tuple[Mutant, ...] = (
         3,
         "checksums",
         "frames with a wrong checksum are taken",
-        ((ha.FrameReader, "sound", property(lambda self: True)),),
+        ((ha.SessionReader, "sound", property(lambda self: True)),),
     ),
     Mutant(
         "holder-needs-no-other-member",
