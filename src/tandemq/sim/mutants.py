@@ -241,11 +241,11 @@ def _identity_is_address(place: str, random_text: str) -> str:
 
 
 def _prepare_unflushed(self: Any) -> int:
-    store = self.store
-    end = hands.complete_end(store)
-    if end < store.appended:
-        store.truncate(end)
-    return int(store.appended)
+    self.store.flush_once = lambda: None
+    try:
+        return _PREPARE(self)
+    finally:
+        del self.store.flush_once
 
 
 def _disks_of_stayers_ignored(self: Any, replica: str) -> int:
@@ -383,6 +383,7 @@ _JUDGE = accession.judge
 _OPEN_IF_STORED = master_state.MasterState._open_if_stored
 _WRITE_REGISTER = master_state.MasterState._write_register
 _JOIN_BY_REGISTER = master_state.MasterState._join_by_register
+_PREPARE = hands.StoreHands.prepare
 _SAVE_ASIDE = hands.StoreHands.save_aside
 _RECEIVE = slave_state.SlaveState.receive
 _MASTER, _SLAVE = master_state.MasterState, slave_state.SlaveState
