@@ -47,6 +47,10 @@ class Replication(Protocol):
         """Another broker says that it is our master."""
         ...
 
+    def reigning_address(self) -> str:
+        """The address of the group's master, for requests that only it can answer; empty if it is not known."""
+        ...
+
     def changed(self) -> None:
         """Topics or groups changed."""
         ...
@@ -94,6 +98,9 @@ class Standalone:
 
     def master_announced(self, ha_address: str, address: str) -> None:
         return None
+
+    def reigning_address(self) -> str:
+        return ""
 
     def changed(self) -> None:
         return None
