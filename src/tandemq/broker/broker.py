@@ -17,6 +17,7 @@ from tandemq.broker.addresses import HA_OFFSET, VIP_OFFSET, free_port, host_byte
 from tandemq.broker.config import BrokerConfig, BrokerRole
 from tandemq.broker.directories import place_directories
 from tandemq.broker.exposure import exposures
+from tandemq.broker.forwarding import Forwarder
 from tandemq.broker.handlers.admin import AdminHandlers
 from tandemq.broker.handlers.clients import ClientHandlers
 from tandemq.broker.handlers.clients_admin import ClientAdminHandlers
@@ -71,7 +72,7 @@ from tandemq.errors import ConfigError
 from tandemq.formats.envelope import parse_delay_levels
 from tandemq.formats.service_progress import ServiceProgress
 from tandemq.model.topic import SCHEDULE_TOPIC, TIMER_TOPIC
-from tandemq.remoting.access.accounts import RELOAD_SECONDS, Accounts, is_controlled
+from tandemq.remoting.access.accounts import RELOAD_SECONDS, Accounts, is_controlled, own_credentials
 from tandemq.remoting.access.group_key import KeyAccount, key_credentials
 from tandemq.remoting.access.needs import PUB, topic_need
 from tandemq.remoting.access.trail import AuditTrail
@@ -344,6 +345,19 @@ class Broker:
         """For orders to other brokers of the group: they prove its key, where it has one."""
         self.asking_client = self.client if live.replication.takes_classic_peers else self.peer_client
         """For questions to who may be another broker of the group, or RocketMQ's, which knows no key."""
+        self.forward_client = RemotingClient(
+            live.remoting, credentials=key_credentials(shared_key) if shared_key else None
+        )
+        """For requests of clients to the master: a connection of their own, so that they delay nothing else."""
+        self.forwarder = Forwarder(
+            self.writer,
+            self.forward_client,
+            clock,
+            master=self.replication.reigning_address,
+            timeout_ms=lambda: self.live.broker.forward_timeout_ms,
+            accounts=self.accounts,
+            may_sign=self._may_sign_for_others,
+        )
         self.registration = Registration(self.client, topics, live, self._identity(), on_registered=self._registered)
         self.progress = Progress(store, topics, offsets, members, stats, clock, name)
         self.pulls = PullHandlers(store, topics, groups, offsets, members, live, clock, self._loop, stats)
@@ -393,6 +407,7 @@ class Broker:
                 is_taken=self.accounts.is_plain if self.accounts is not None else lambda name: False,
             ),
             ClientAdminHandlers(store, topics, groups, members, clock, broker_name=name),
+            self.forwarder,
             PeerHandlers(
                 self.delay_schedule,
                 self.timers,
@@ -420,7 +435,10 @@ class Broker:
             admit=self.accounts.control.admit if self.accounts is not None else None,
             audit=trail.note,
             before=self.writer.catch_up,
+            gate=self.writer,
+            divert=self.forwarder.divert,
         )
+        self.forwarder.dispatcher = self.server.dispatcher
         self.metrics = MetricsEndpoint(lambda: scrape(self), clock)
         live.listeners.append(self._configuration_changed)
 
@@ -428,6 +446,14 @@ class Broker:
         """Returns whether a request needs no proof of the key: a RocketMQ slave asks where to connect, if it may."""
         asks = command.code == RequestCode.EXCHANGE_BROKER_HA_INFO and not command.ext.get("masterHaAddress")
         return asks and self.live.replication.takes_classic_peers
+
+    def _may_sign_for_others(self) -> bool:
+        """Returns whether a master with access control believes this broker whom it speaks for."""
+        if self.accounts is None or self.group_key is not None:
+            return True
+        own = own_credentials(self.live.remoting)
+        account = self.accounts.control.account(own.access_key) if own is not None else None
+        return account is not None and account.is_admin and not account.problem
 
     async def _listen(self) -> None:
         await self.server.listen(self.port)
@@ -466,6 +492,7 @@ class Broker:
         await self.replication.stop()
         await self.client.close()
         await self.peer_client.close()
+        await self.forward_client.close()
         self.delay_schedule.flushed(self.store.appended)
         self.delay_file.mark()
         await self.delay_file.settled()
@@ -481,6 +508,7 @@ class Broker:
     def allow_writes(self) -> None:
         """Replication has settled what the log is: sends are taken, delayed messages and transactions go on."""
         self.writer.refusal = None
+        self.forwarder.changed()
         self._start_master_services()
 
     async def forbid_writes(self, reason: str) -> None:
@@ -492,15 +520,15 @@ class Broker:
     async def change_role(self, role: BrokerRole, broker_id: int) -> None:
         """Promotion or demotion; who writes is decided by `allow_writes` and `forbid_writes`.
 
-        The name servers forget the old id before they learn the new one; parked pulls are answered, because what a
-        slave holds back a master corrects.
+        Name servers learn of it at once, of a master's end with its successor; parked pulls are answered, because what
+        a slave holds back a master corrects.
         """
+        hands_over = self.is_master and role is BrokerRole.SLAVE
         if role is BrokerRole.SLAVE:
             await self.forbid_writes(SLAVE_REFUSAL)
-        await self.registration.stop()
         self.assume_role(role, broker_id)
         self.pulls.release_all()
-        self.registration.start()
+        await self.registration.change(self._identity(), hold=hands_over)
         log.info("role changed to %s, id %d", role.value, broker_id)
 
     def assume_role(self, role: BrokerRole, broker_id: int) -> None:

@@ -58,6 +58,10 @@ log = logging.getLogger(__name__)
 
 DRAIN_SECONDS = 10.0
 """A demoted master waits this long for its slaves to have everything."""
+ANSWER_SECONDS = 1.0
+"""For sends that a master accepted before its demotion to get their copies."""
+BACK_SECONDS = 0.5
+"""For the master that handed over to be in sync again, before its successor takes messages."""
 TELL_SECONDS = 1.0
 """For slaves to take the last changes of the tables, before a stop or a hand-over."""
 ASK_SECONDS = 3.0
@@ -99,6 +103,8 @@ class Pair:
         """The operator lets it go on without that word."""
         self._successor = ""
         """Who reigns instead of us, when we were told."""
+        self._predecessor = ""
+        """The replica that has just handed over to this node and is about to follow it."""
         self._looked_at = float("-inf")
         self._group_exists = False
         """Somebody of this name has a register: a store without one does not begin a group of its own."""
@@ -414,14 +420,29 @@ class Pair:
         while self._forbidding is not None and not self._forbidding.done():
             await asyncio.wait([self._forbidding])
         if self.node.is_open:
-            self._broker.allow_writes()
             await self._announce()
+            await self._predecessor_back()
+        if self.node.is_open:
+            self._broker.allow_writes()
+
+    async def _predecessor_back(self) -> None:
+        """After an orderly hand-over: sends that want a copy would be told for a moment that there is no slave."""
+        predecessor, self._predecessor = self._predecessor, ""
+        if not predecessor or self._broker.writer.level.copies == 1:
+            return
+        clock = self._broker.clock
+        deadline = clock.monotonic() + BACK_SECONDS
+        while self.node.is_open and clock.monotonic() < deadline:
+            if any(one.in_sync for one in self.node.status().replicas if one.replica == predecessor):
+                return
+            await asyncio.sleep(0.01)
 
     def _closed(self, reason: str, deposed: bool) -> None:
         self.tables.true_at = self._broker.store.appended
         text = f"this broker is no longer the master: {reason}"
         self._broker.writer.refusal = WriteRefused(text)
         if deposed:
+            self._broker.forwarder.expect_hand_over()
             self._spawn(self._step_aside(), "step aside")
         else:
             self._forbidding = self._spawn(self._broker.forbid_writes(text), "forbid writes")
@@ -447,6 +468,8 @@ class Pair:
         self._broker.log_was_cut()
 
     def _following(self) -> None:
+        self._broker.registration.release()
+        self._broker.forwarder.changed()
         if self._is_ours:
             self._book.note([self._master_address()])
         self.tables.settle()
@@ -484,8 +507,20 @@ class Pair:
         slave = self.node.slave
         is_followed = slave is not None and self.node.is_following and slave.place is not None
         self._announced = (ha_address, address)
+        self._broker.registration.release()
+        self._broker.forwarder.changed()
         if slave is not None and not (is_followed and slave.place is not None and slave.place.ha_address == ha_address):
             slave.reconnect()
+
+    def reigning_address(self) -> str:
+        """Where requests go that only a master can answer; empty while this node reigns or knows of nobody who does."""
+        if self._live.broker.observer:
+            return ""
+        if self._broker.is_master:
+            address = self._successor
+        else:  # one that was only guessed, or is not ours, is not given what clients send
+            address = self._master_address() if self._announced is not None or self._is_ours else ""
+        return address if address != self._broker.address else ""
 
     def _master_address(self) -> str:
         """Remoting address of the master; guessed from its HA address when nobody told."""
@@ -576,6 +611,8 @@ class Pair:
                 self._registered_master, self._registered_ha = self._successor, ""
                 self._successor = ""
                 await self._broker.change_role(BrokerRole.SLAVE, slave_id)
+                if self._registered_master:
+                    self._broker.registration.release()
                 await self._be_slave()
 
     async def _free_id(self) -> int:
@@ -634,7 +671,9 @@ class Pair:
                 )
             record = self.node.record
             unheard = await self._check_promotion(record, accept_loss)
+            self._broker.forwarder.expect_hand_over()
             old = await self._demote_master(accept_loss)
+            self._predecessor = old
             ask = frozenset({old}) if old and record.register is None else frozenset()
             former_id = self._slave_id or self._live.broker.broker_id
             await self._follower.stop()
@@ -698,6 +737,7 @@ class Pair:
         waits = ", ".join(sorted(self.node.status().waiting_for)) or "its log to be complete"
         if master is None or master.state.phase is not Phase.ASKING or self.node.register is None:
             return f"{self._broker.address} becomes the master when it has heard {waits}"
+        self._predecessor = ""
         master.order(0, "the promotion was given up")
         self.node.count("promotion-refused")
         raise ReplicationError(
@@ -767,6 +807,10 @@ class Pair:
                 return f"{self._broker.address} is a slave"
             reason = "this master is being demoted, send to its successor"
             await self._broker.rest_services()
+            self._broker.forwarder.expect_hand_over()
+            # What was accepted gets the answer that it waits for; what comes from now on waits for the successor.
+            self._broker.writer.refusal = WriteRefused(reason)
+            await self._broker.writer.drained(ANSWER_SECONDS)
             await self._broker.forbid_writes(reason)
             try:
                 await self.node.drained(DRAIN_SECONDS)

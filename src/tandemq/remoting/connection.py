@@ -73,6 +73,9 @@ class Budget:
 class Connection(asyncio.Protocol):
     """Created per link by the server or the client. All methods belong to the loop's thread."""
 
+    is_forwarded = False
+    """Whether the peer is not at the other end: another broker hands its requests on (`broker.forwarding`)."""
+
     __slots__ = (
         "__weakref__",
         "_backlog",

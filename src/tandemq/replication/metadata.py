@@ -47,6 +47,8 @@ class PairCode(IntEnum):
     ANNOUNCE = 32104
     HA_DETAIL = OperatorCode.HA_DETAIL
     FORGET = 32106
+    FORWARD = 32110
+    """A request of a client that only a master can answer, handed on by another broker of its group."""
 
 
 TABLES: Final[dict[str, int]] = {
