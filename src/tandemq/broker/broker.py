@@ -371,17 +371,17 @@ class Broker:
         families: tuple[HasHandlers, ...] = (
             self.pulls,
             self.clients,
-            OffsetHandlers(store, topics, groups, offsets, self.pulls, true_at=self._tables_true_at),
+            OffsetHandlers(store, topics, groups, offsets, self.pulls, clock, true_at=self._tables_true_at),
             LockHandlers(self.locks, clock, is_slave=is_slave),
-            TopicHandlers(topics, offsets, store, self.writer, self.topics_file, on_delete=stats.forget_topic),
-            GroupHandlers(groups, offsets, self.groups_file),
+            TopicHandlers(topics, offsets, store, self.writer, self.topics_file, clock, on_delete=stats.forget_topic),
+            GroupHandlers(groups, offsets, self.groups_file, clock),
             ConfigHandlers(live),
             QueryHandlers(store),
             self.rebuilds,
             EventHandlers(self.events, trail),
             ReplyHandlers(live, self.writer, topics, members, clock, store_host=self.store_host, address=self.address),
             ResetHandlers(
-                live, store, topics, groups, offsets, members, is_slave=is_slave, wake=self.pulls.offset_reset
+                live, store, topics, groups, offsets, members, clock, is_slave=is_slave, wake=self.pulls.offset_reset
             ),
             SendBackHandlers(live, store, self.writer, topics, groups, stats, is_slave=is_slave),
             TransactionHandlers(live, store, self.writer, self.transactions, stats, clock, is_slave=is_slave),
