@@ -649,6 +649,7 @@ class Pair:
             if not self.node.is_open:
                 return self._give_up()
             self.node.remember_role(role.value)
+            unheard |= frozenset(self.node.status().opened_without)
             without = f"; it could not hear {', '.join(sorted(unheard))}" if unheard else ""
             return f"{self._broker.address} is the master now, epoch {self.node.record.promise.number}{without}"
 
@@ -726,7 +727,8 @@ class Pair:
         if not accept_loss or self.node.master is None:
             text = f"this master waits for {waits}; start them, or use --accept-loss to go on without them"
             raise ReplicationError(text)
-        self.node.master.allow()
+        view = await self._lookout.look(LOOK_SECONDS)
+        self.node.master.allow(group_gone=not any(one.group_id for one in view.seen))
         await self._until_open(OPEN_SECONDS)
         return f"{self._broker.address} goes on without {waits or 'the replicas it waited for'}"
 

@@ -237,9 +237,9 @@ class MasterShell:
         """Old segments were deleted."""
         self._act(self.state.retained(self._store.first_offset, self._clock.monotonic()))
 
-    def allow(self) -> None:
+    def allow(self, *, group_gone: bool = False) -> None:
         """The operator lets an asking master open without those it waits for."""
-        self._act(self.state.allow(self._clock.monotonic()))
+        self._act(self.state.allow(self._clock.monotonic(), group_gone=group_gone))
         self._arm()
 
     def forget(self, replica: str, *, accept_loss: bool) -> str:

@@ -256,12 +256,19 @@ class MasterState:
         heard = {place_of(session.replica) for session in self._heard()}
         return frozenset(replica for replica in self._ask if place_of(replica) not in heard)
 
-    def allow(self, now: float) -> list[Decision]:
-        """The operator accepts a loss: everybody is asked all the same, then it opens without those that don't come."""
+    def allow(self, now: float, *, group_gone: bool = False) -> list[Decision]:
+        """The operator accepts a loss: everybody is asked all the same, then it opens without those that don't come.
+
+        `group_gone`: of all brokers that answer nobody has a register, so that a group that was here is begun anew.
+        """
         self._allowed = True
         if self._allowed_at is None:
             self._allowed_at = now
         out: list[Decision] = []
+        if group_gone and self._group_exists and self._judgement() is None:
+            text = "the group that was here is begun anew: nobody who answers has its register"
+            out.append(Note("opened-without", text, loud=True))
+            self._group_exists = False
         self._decide(out, now)
         return out
 
@@ -304,6 +311,8 @@ class MasterState:
             self._decide_by_register(out, judgement, now)
         elif not self._group_exists:
             self._decide_without_register(out, now)
+        elif now >= self._asked_since + self.terms.rejoin_wait:
+            self._say_waiting(out, frozenset({"a replica that has the register of the group"}))
 
     def _decide_by_register(self, out: list[Decision], judgement: Judgement, now: float) -> None:
         register = judgement.register
@@ -518,7 +527,7 @@ class MasterState:
         self.phase = Phase.OPEN
         self._ordered = False  # the order is carried out: from now on it is the holder, as any other
         # Away until they count; who does not come leaves in time.
-        self._away = dict.fromkeys(self.record.in_sync, (now, self.log.end))
+        self._away = dict.fromkeys(sorted(self.record.in_sync), (now, self.log.end))
         self.acks.restart(self.log.end, "no slave is in sync yet")
         self._count_size()
         out.append(Opened(epoch))
@@ -984,10 +993,11 @@ class MasterState:
                 out.append(Note("in-sync", f"replica {replica} ({session.peer}) is in sync"))
         elif replica in register.member_ids:
             if replica not in register.in_sync and self._holds_confirmed(session):
-                self._swap(out, registers.with_in_sync(register, {*register.in_sync, replica}))
+                self._swap(out, self._settled_classic(registers.with_in_sync(register, {*register.in_sync, replica})))
         elif replica in register.joining_ids:
             if not self.keeper.waits_of_joining(replica) and self._holds_confirmed(session):
-                self._swap(out, registers.with_joined(register, replica), alone_from=-1, blind_from=-1, before=None)
+                joined = self._settled_classic(registers.with_joined(register, replica))
+                self._swap(out, joined, alone_from=-1, blind_from=-1, before=None)
         elif session.hello.registers and self.keeper.has_stored(replica):
             newcomer = Member(replica, session.address, session.hello.broker_id)
             self._swap(out, registers.with_joining(register, newcomer))
@@ -995,6 +1005,10 @@ class MasterState:
             if given != session.hello.broker_id:
                 text = f"replica {replica} has brokerId {given}: {session.hello.broker_id} is taken, or it has none"
                 out.append(Note("broker-id", text, loud=True))
+
+    def _settled_classic(self, register: Register) -> Register:
+        """Who comes in sync holds all that copies of RocketMQ's slaves were counted for; none counts now: forget it."""
+        return register if self.acks.counts_classic else registers.without_classic(register)
 
     def _holds_confirmed(self, session: Session) -> bool:
         """Whether it has all that was acknowledged with a copy elsewhere, durably where such levels are used."""

@@ -1,7 +1,8 @@
-"""Runs every mutant: `python -m tandemq.sim.mutation --stories tests/scenario [--seeds 300] [NAME ...]`.
+"""Runs every mutant: `python -m tandemq.sim.mutation --stories tests/scenario [--seeds 300]
+[--report FILE] [NAME ...]`.
 
 A broken rule is noticed by a story that is then told otherwise, or by a seed of the simulator that finds a promise
-broken.  Prints which for each; ends with 1 if one is not noticed.
+broken.  Prints which for each, and writes it to a file with `--report`; ends with 1 if one is not noticed.
 """
 
 import argparse
@@ -11,6 +12,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from tandemq.sim.mutants import MUTANTS, Mutant
+from tandemq.sim.report import mutants_text
 from tandemq.sim.scenario import essence_of, retold
 from tandemq.sim.simulator import simulate
 
@@ -36,18 +38,22 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser(prog="python -m tandemq.sim.mutation", description=__doc__)
     parser.add_argument("--seeds", type=int, default=300, help="how many seeds may look for each mutant")
     parser.add_argument("--stories", type=Path, help="a directory of stories, told first")
+    parser.add_argument("--report", type=Path, help="write the outcome to this file")
     parser.add_argument("names", nargs="*", help="only these mutants")
     chosen = parser.parse_args(arguments)
     logging.disable()
     stories = sorted(chosen.stories.glob("*.txt")) if chosen.stories is not None else []
-    survivors = []
+    outcomes = []
     for mutant in MUTANTS:
         if chosen.names and mutant.name not in chosen.names:
             continue
         found = noticed(mutant, chosen.seeds, stories)
         print(f"{mutant.name} ({mutant.breaks}): {found or 'NOT NOTICED'}", flush=True)
-        if not found:
-            survivors.append(mutant.name)
+        outcomes.append((mutant.name, mutant.rule, mutant.breaks, found))
+    survivors = [name for name, _, _, found in outcomes if not found]
+    if chosen.report is not None:
+        command = f"python -m tandemq.sim.mutation --stories {chosen.stories} --seeds {chosen.seeds}"
+        chosen.report.write_text(mutants_text(command, outcomes))
     print(f"{len(survivors)} not noticed{': ' if survivors else ''}{', '.join(survivors)}")
     logging.disable(logging.NOTSET)
     return 1 if survivors else 0

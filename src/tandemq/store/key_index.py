@@ -226,7 +226,7 @@ class KeyIndex:
         self._marked = None
 
     def take_dirty(self) -> list[Path]:
-        paths = list(self.dirty)
+        paths = sorted(self.dirty)
         self.dirty.clear()
         self._marked = None
         return paths

@@ -229,7 +229,7 @@ class OnlineRebuild:
         disk, rebuild = self._disk, self._root / layout.REBUILD
         files: list[Path] = []
         directories = {self._root, rebuild, rebuild / layout.CONSUME_QUEUE}
-        for key in self.unsynced & self.queues.table.keys():
+        for key in sorted(self.unsynced & self.queues.table.keys()):
             queue = self.queues.table[key]
             files += queue.take_dirty()[0]
             directories.update((queue.directory, queue.directory.parent))

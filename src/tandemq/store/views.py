@@ -149,7 +149,7 @@ class Views:
         self.write_tails()
         files: list[Path] = []
         directories = self.queue_table.take_new_directories()
-        for key in self.dirty:
+        for key in sorted(self.dirty):
             queue = self.queue_table.table.get(key)
             if queue is not None:
                 paths, named = queue.take_dirty()
