@@ -124,8 +124,8 @@ class Plan:
         return ";".join(node.address for node in self.namesrvs)
 
 
-_claims: dict[int, socket.socket] = {}
-"""Ports that this process planned and holds; another `up` that starts at the same moment passes them over."""
+_claims: set[int] = set()
+"""Ports that this process has planned; another `up` that starts at the same moment passes them over."""
 
 
 def _claim(port: int) -> bool:
@@ -133,7 +133,7 @@ def _claim(port: int) -> bool:
 
     A node binds its port seconds after it was planned. Without a claim, two plans made in between shared a port: one
     node died, and its cluster took the answers of the other one for its own. The name lies in Linux's abstract
-    namespace, so nothing is left behind; elsewhere there is no claim.
+    namespace, so nothing is left over; elsewhere there is no claim.
     """
     if port in _claims or sys.platform != "linux":
         return True
@@ -143,7 +143,8 @@ def _claim(port: int) -> bool:
     except OSError:
         claim.close()
         return False
-    _claims[port] = claim
+    claim.detach()  # the kernel closes it with the process
+    _claims.add(port)
     return True
 
 
