@@ -2,11 +2,21 @@
 
 Pure: bytes and `now` in, decisions out.
 
-    ASKING ──▶ TAKING ──▶ PREPARING ──▶ SWAPPING ──▶ OPEN
-      └──────────────────────▲  └───────────────────▲     nothing to take back; a group that has no register yet
-    TAKING, PREPARING, SWAPPING ──▶ ASKING                somebody whom the opening needs was lost, or comes anew
-    OPEN ──▶ ASKING                                       a reign that nobody joined meets another of its group
-    every state ──▶ DEPOSED                               a higher epoch, or the operator's order
+    ASKING     ──▶ TAKING        everybody it needs was heard, and one of them has more of the log
+    ASKING     ──▶ PREPARING     everybody was heard and nobody has more; or it may open alone, provisionally
+    TAKING     ──▶ PREPARING     it has what the furthest replica has
+    PREPARING  ──▶ SWAPPING      its log is on disk: the register of its epoch goes to all it heard
+    PREPARING  ──▶ OPEN          provisionally, or in a group that has no register yet
+    SWAPPING   ──▶ OPEN          everybody it heard has stored the register
+    TAKING     ──▶ ASKING        the donor was lost, or another replica that the opening needs
+    PREPARING  ──▶ ASKING        such a replica was lost, or a newer register was met
+    SWAPPING   ──▶ ASKING        such a replica was lost, or has promised a higher number
+    OPEN       ──▶ ASKING        a higher number was promised, or a reign that nobody joined meets its group
+    OPEN       ──▶ TAKING        a provisional reign has heard everybody, and one of them has more
+    OPEN       ──▶ PREPARING     a provisional reign has heard everybody and opens anew
+    any state  ──▶ DEPOSED       a higher epoch reigns, or the operator's order
+
+`tests/sim/test_state_diagrams.py` compares this list, and that of `slave_state`, with what the simulator sees.
 
 Rules (design: the rules that make it safe), and where each one lives:
 

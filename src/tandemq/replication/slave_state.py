@@ -2,10 +2,17 @@
 
 Extended session (`SlaveState`):
 
-    IDLE ─▶ GREETED ─▶ TOLD ─────────────▶ FOLLOWING     the master is open, and its WELCOME says from where
-                        └─▶ WAITING ───────────▲         it still asks: its WELCOME says so, and comes again
-                              └─▶ DONATING ────┘         and takes from us what it lost
-    every state ─▶ IDLE                                  the connection ended, by either side
+    IDLE       ──▶ GREETED       it connected and said so
+    GREETED    ──▶ TOLD          the master's challenge came; the answer tells the promise, the log and the register
+    TOLD       ──▶ FOLLOWING     the master is open, and its WELCOME says from where
+    TOLD       ──▶ WAITING       the master still asks: its WELCOME says so, and comes again
+    WAITING    ──▶ DONATING      the master takes from this replica what it lost
+    WAITING    ──▶ FOLLOWING     the master has opened
+    DONATING   ──▶ FOLLOWING     the master has opened
+    WAITING    ──▶ TOLD          the master challenges again, with a higher number
+    DONATING   ──▶ TOLD          the master challenges again, with a higher number
+    FOLLOWING  ──▶ TOLD          the master challenges again, with a higher number
+    any state  ──▶ IDLE          the connection ended, by either side
 
 Classic session (`ClassicSlaveState`): report, take frames, report.  No identity, no history, no checks but contiguity,
 as upstream's slave does; only that we report at once and take any split.

@@ -236,7 +236,7 @@ class OnlineRebuild:
         self.unsynced.clear()
         self.queues.take_new_directories()
         if self.index is not None:
-            files += self.index.take_dirty()
+            files += self.index.take_dirty()[0]
             directories.add(rebuild / layout.INDEX)
 
         def sync() -> None:
