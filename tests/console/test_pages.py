@@ -17,7 +17,7 @@ pytestmark = pytest.mark.slow
 PAGES = {
     "cluster": "/cluster",
     "replication": "/replication",
-    "switch": "/replication?group=broker-a&promote={slave}#switch",
+    "switch": "/replication?group=broker-a&promote={slave}",
     "topics": "/topics",
     "topic-new": "/topics/new",
     "topic": "/topics/shown",

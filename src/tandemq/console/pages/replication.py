@@ -14,6 +14,10 @@ from tandemq.console.watch import Watch
 from tandemq.errors import ClientError
 
 
+FOR_MACHINES = frozenset({"group_id", "epoch_id", "revision"})
+"""Of a register: what tells a person nothing; `tandemq ha status --json` has it."""
+
+
 async def build(visit: Visit) -> dict[str, Any]:
     watch = visit.link.watch
     groups = visit.snapshot.groups
@@ -98,6 +102,8 @@ def _facts(told_of: Mapping[str, Any], prefix: str = "", depth: int = 0) -> list
     """Returns register, lease or coordinator as name and value, whatever they hold."""
     found: list[tuple[str, str]] = []
     for name, value in told_of.items():
+        if str(name) in FOR_MACHINES:
+            continue
         label = f"{prefix}{_words(str(name))}"
         if isinstance(value, Mapping) and depth < 2:
             found += _facts(value, f"{label} ", depth + 1)
