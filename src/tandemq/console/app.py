@@ -424,7 +424,7 @@ class _Guard:
 def _templates() -> jinja2.Environment:
     environment = jinja2.Environment(
         loader=jinja2.PackageLoader("tandemq.console"), autoescape=True, trim_blocks=True, lstrip_blocks=True,
-        undefined=jinja2.StrictUndefined,
+        undefined=jinja2.StrictUndefined, auto_reload=False,  # an upgrade on disk does not mix with the code that runs
     )  # fmt: skip
     environment.filters.update(
         count=texts.count, size=texts.size, rate=texts.rate, duration=texts.duration, iso=texts.iso,

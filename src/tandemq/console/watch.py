@@ -30,7 +30,7 @@ IDLE_SECONDS = 5.0
 ANSWER_MS = 1_000
 """A node that says nothing for this long does not answer, and the page says so within two seconds."""
 NODES_MAX = 512
-SERIES_MAX = 1024
+SERIES_MAX = 3 * NODES_MAX + 2
 CHANGES_MAX = 200
 FORGET_MS = 3_600_000
 """A node that no name server lists and that nobody heard for an hour is forgotten."""
@@ -305,6 +305,7 @@ class Watch:
                 ):
                     lag = max(0, group.end - member.received)
                 self._point("lag", whom, now.at_ms, lag)
+                self._point("lag_ms", whom, now.at_ms, member.lag_ms if member.answers else None)
                 self._point("in", whom, now.at_ms, member.in_tps)
         if before.number:
             self._note_changes(before)

@@ -13,7 +13,6 @@ from tandemq.console.visit import Visit
 from tandemq.console.watch import Watch
 from tandemq.errors import ClientError
 
-
 FOR_MACHINES = frozenset({"group_id", "epoch_id", "revision"})
 """Of a register: what tells a person nothing; `tandemq ha status --json` has it."""
 
@@ -72,6 +71,8 @@ def _lane(watch: Watch, group: Group, member: Member, end: int, window: int) -> 
         "growing": _is_growing(series.thinned(8)),
         "spark": series.thinned(),
         "peak": series.peak,
+        "spark_ms": [] if member.is_master else watch.lag("lag_ms", whom).thinned(),
+        "peak_ms": watch.lag("lag_ms", whom).peak,
     }
 
 

@@ -144,7 +144,7 @@
         x: { range: (_, low, high) => [Math.min(low, high - 60), high] },
         y: { range: (_, low, high) => [0, Math.max(1, high * 1.1 || 1)] },
       },
-      axes: [{ ...axis, values: (_, ticks) => ticks.map((tick) => new Date(tick * 1000).toLocaleTimeString("en-GB")), space: 96 }, { ...axis, size: 64, values: (_, ticks) => ticks.map((tick) => tick.toLocaleString("en")) }],
+      axes: [{ ...axis, values: (_, ticks) => ticks.map((tick) => new Date(tick * 1000).toLocaleTimeString("en-GB")), space: 96, size: 28 }, { ...axis, size: 64, values: (_, ticks) => ticks.map((tick) => tick.toLocaleString("en")) }],
       series: [{}, ...found.series.map((series, n) => ({
         label: series.name, stroke: colour(n ? "--muted" : "--accent"), width: 1.75, dash: n ? [4, 3] : undefined, points: { show: false },
       }))],
