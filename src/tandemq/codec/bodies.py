@@ -212,6 +212,13 @@ def offset_table_of(value: Any) -> tuple[dict[str, dict[int, int]], DataVersion]
     )
 
 
+def offsets_of(value: Any, key: str) -> dict[int, int | None]:
+    """Returns queue id -> offset of one entry of the offset table, None for a queue that is gone."""
+    found = int_map_of(value, key)
+    gone = [queue for queue, offset in found.items() if offset is None]
+    return {**_int_values({q: o for q, o in found.items() if o is not None}, key), **dict.fromkeys(gone)}
+
+
 def delay_offsets_of(value: Any) -> tuple[dict[int, int], DataVersion]:
     """Reads delayOffset.json or GET_ALL_DELAY_OFFSET's body; returns delay level -> queue offset, and the version."""
     found = object_of(value, "delayOffset")

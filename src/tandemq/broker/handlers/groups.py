@@ -1,7 +1,9 @@
 """Subscription group administration: create, update, delete, list (200, 225, 207, 201, 352)."""
 
 import logging
+from collections.abc import Awaitable
 
+from tandemq.broker.handlers.table_answers import table_for_slave
 from tandemq.broker.handlers.topics import page_of
 from tandemq.broker.replies import bool_field, text_field
 from tandemq.broker.tables.groups import GroupTable
@@ -15,6 +17,7 @@ from tandemq.model.topic import SubscriptionGroupConfig, group_name_problem
 from tandemq.remoting.access.needs import CREATE, DELETE, GET, UPDATE, group_need, needs, on_cluster, on_group, require
 from tandemq.remoting.connection import Connection
 from tandemq.remoting.dispatch import Handler
+from tandemq.replication.metadata import SINCE
 
 log = logging.getLogger(__name__)
 
@@ -73,7 +76,9 @@ class GroupHandlers:
         return encode_response(command.opaque, ResponseCode.SUCCESS)
 
     @needs(on_cluster(GET))
-    def all(self, connection: Connection, command: Command) -> bytes:
+    def all(self, connection: Connection, command: Command) -> bytes | Awaitable[bytes]:
+        if SINCE in command.ext:
+            return table_for_slave(self._groups, command)
         snapshot = self._groups.snapshot()
         table = snapshot["subscriptionGroupTable"]
         names = page_of(sorted(table), command.ext, "groupSeq", "maxGroupNum", self._groups.version)

@@ -1,8 +1,9 @@
 """Offsets: what groups have consumed (14, 15, 43) and where queues begin and end (29, 30, 31, 32)."""
 
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 
 from tandemq.broker.handlers.pull import PullHandlers
+from tandemq.broker.handlers.table_answers import table_for_slave
 from tandemq.broker.replies import int_field, text_field
 from tandemq.broker.tables.groups import GroupTable
 from tandemq.broker.tables.offsets import OffsetTable
@@ -14,7 +15,7 @@ from tandemq.errors import ReplyError
 from tandemq.remoting.access.needs import GET, SUB, UPDATE, needs, on_cluster, on_group, on_topic
 from tandemq.remoting.connection import Connection
 from tandemq.remoting.dispatch import Handler
-from tandemq.replication.metadata import LOG_END
+from tandemq.replication.metadata import LOG_END, SINCE
 from tandemq.store.message_store import GetStatus, MessageStore
 
 
@@ -123,7 +124,9 @@ class OffsetHandlers:
         return encode_response(command.opaque, ResponseCode.SUCCESS, None, {"timestamp": str(timestamp)})
 
     @needs(on_cluster(GET))
-    def all(self, connection: Connection, command: Command) -> bytes:
+    def all(self, connection: Connection, command: Command) -> bytes | Awaitable[bytes]:
+        if SINCE in command.ext:
+            return table_for_slave(self._offsets, command, lambda: {LOG_END: str(self._true_at())})
         body = fastjson.dumps_unquoted(self._offsets.snapshot())
         ext = {LOG_END: str(self._true_at())}
         return encode_response(command.opaque, ResponseCode.SUCCESS, None, ext, body)

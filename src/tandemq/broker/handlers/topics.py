@@ -5,9 +5,10 @@ A change is answered when it is on disk; the name servers are told in the same t
 
 import dataclasses
 import logging
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Awaitable, Callable, Iterable, Mapping
 from typing import Any
 
+from tandemq.broker.handlers.table_answers import table_for_slave
 from tandemq.broker.replies import bool_field, int_field, text_field
 from tandemq.broker.tables.offsets import OffsetTable
 from tandemq.broker.tables.table_file import TableFile
@@ -23,6 +24,7 @@ from tandemq.model.topic import DataVersion, TopicConfig, is_internal_topic, top
 from tandemq.remoting.access.needs import CREATE, DELETE, GET, UPDATE, needs, on_cluster, on_topic, require, topic_need
 from tandemq.remoting.connection import Connection
 from tandemq.remoting.dispatch import Handler
+from tandemq.replication.metadata import SINCE
 from tandemq.store.message_store import MessageStore
 
 log = logging.getLogger(__name__)
@@ -137,8 +139,10 @@ class TopicHandlers:
         return self._topics.is_system(name) or is_internal_topic(name, "")
 
     @needs(on_cluster(GET))
-    def all(self, connection: Connection, command: Command) -> bytes:
-        """For slaves: everything, or a page when they name one (5.x)."""
+    def all(self, connection: Connection, command: Command) -> bytes | Awaitable[bytes]:
+        """For slaves: everything, a page when they name one (5.x), or what changed since the mark one of ours names."""
+        if SINCE in command.ext:
+            return table_for_slave(self._topics, command)
         table = self._topics.all()
         names = page_of(sorted(table), command.ext, "topicSeq", "maxTopicNum", self._topics.version)
         body = bodies.topic_table_json((table[name] for name in names), self._topics.version)
