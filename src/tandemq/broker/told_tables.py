@@ -44,7 +44,7 @@ def read_told(table: str, body: bytes, is_part: bool = False) -> Told:
     version = bodies.data_version_of(found["dataVersion"]) if found.get("dataVersion") else DataVersion()
 
     def entries(name: str, decode: Callable[[Any, str], Any]) -> dict[str, Any]:
-        members = bodies.object_of(found.get(name) or {}, name).items()
+        members = bodies.object_of(found.get(name), name).items()
         if is_part:
             return {str(key): None if value is None else decode(value, str(key)) for key, value in members}
         return {str(key): decode(value, str(key)) for key, value in members}
