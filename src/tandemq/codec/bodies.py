@@ -200,6 +200,13 @@ def offset_table_of(value: Any) -> tuple[dict[str, dict[int, int]], DataVersion]
     )
 
 
+def offsets_of(value: Any, key: str) -> dict[int, int | None]:
+    """Returns queue id -> offset of one entry of the offset table, None for a queue that is gone."""
+    found = int_map_of(value, key)
+    gone = [queue for queue, offset in found.items() if offset is None]
+    return {**_int_values({q: o for q, o in found.items() if o is not None}, key), **dict.fromkeys(gone)}
+
+
 def _int_values(value: Any, what: str) -> dict[int, int]:
     try:
         return {key: int(member) for key, member in int_map_of(value, what).items()}
