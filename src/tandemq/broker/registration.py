@@ -100,6 +100,8 @@ class Registration:
         self._tasks: list[asyncio.Task[None]] = []
         self.is_held = live.broker.observer
         """Nothing is told before the broker knows what it is in its group; `start` is then called again."""
+        self.is_resting = False
+        """Nothing is told while it is being decided who reigns; `announce` tells the outcome."""
 
     @property
     def registered_with(self) -> list[str]:
@@ -151,6 +153,10 @@ class Registration:
     async def _serve(self, server: _Server) -> None:
         pause = RETRY_SECONDS_MIN
         while True:
+            if self.is_resting:
+                server.wake.clear()
+                await self._pause(server, self._live.broker.register_period_ms / 1000)
+                continue
             changed, server.pending = server.pending, set()
             everything, server.needs_all = server.needs_all, False
             server.wake.clear()
