@@ -122,6 +122,11 @@ class Broker:
             replication_config or ReplicationConfig(),
             self.clock.wall_ms,
         )
+        if self.live.replication.coordinator and config.role is BrokerRole.SLAVE and not config.observer:
+            raise ConfigError(
+                "brokerRole=SLAVE with haCoordinator: every broker of the group may be elected, so brokerRole says "
+                "what to be then, SYNC_MASTER or ASYNC_MASTER; haPriority=-1 is for one that never shall be"
+            )
         self.root = config.store_root
         self.role = config.role
         """The current role; promotion and demotion change it."""
@@ -181,7 +186,8 @@ class Broker:
             raise
         self._is_started = True
         if self.is_master and self.writer.refusal is None:
-            self._start_master_services()
+            self._begin_writing()
+            self.start_services()
         self.idempotence.start()
         self.registration.start()
         self._start_housekeeping()
@@ -505,11 +511,16 @@ class Broker:
 
     # the role -------------------------------------------------------------------------------------------------------
 
-    def allow_writes(self) -> None:
-        """Replication has settled what the log is: sends are taken, delayed messages and transactions go on."""
+    def allow_writes(self, *, services: bool = True) -> None:
+        """Replication has settled what the log is: sends are taken, delayed messages and transactions go on.
+
+        `services` False: these begin later, with `start_services`, when no other master can still run them.
+        """
         self.writer.refusal = None
         self.forwarder.changed()
-        self._start_master_services()
+        self._begin_writing()
+        if services:
+            self.start_services()
 
     async def forbid_writes(self, reason: str) -> None:
         """No more writes from now on; whatever still waits for its copies is told that it can't have them."""
@@ -531,6 +542,14 @@ class Broker:
         await self.registration.change(self._identity(), hold=hands_over)
         log.info("role changed to %s, id %d", role.value, broker_id)
 
+    async def take_role(self, role: BrokerRole, broker_id: int) -> None:
+        """Does what `change_role` does without the name servers, which learn of the outcome by `announce`."""
+        if role is BrokerRole.SLAVE:
+            await self.forbid_writes(SLAVE_REFUSAL)
+        self.assume_role(role, broker_id)
+        self.pulls.release_all()
+        log.info("role changed to %s, id %d", role.value, broker_id)
+
     def assume_role(self, role: BrokerRole, broker_id: int) -> None:
         """Sets the current role, whatever the configuration says, while nobody has been told another one."""
         self.live.broker = dataclasses.replace(self.live.broker, role=role, broker_id=broker_id)
@@ -540,11 +559,13 @@ class Broker:
         if role is BrokerRole.SLAVE:
             self.writer.refusal = WriteRefused(SLAVE_REFUSAL)
 
-    def _start_master_services(self) -> None:
-        """What only the writer of the group does: deliver delayed messages, settle transactions."""
+    def _begin_writing(self) -> None:
         self._agree_with_log()
         self.idempotence.begin_writing()
         self.store.mention_idle_queues(self.writer.append_mark)
+
+    def start_services(self) -> None:
+        """What only the writer of the group does: deliver delayed messages, settle transactions."""
         told = self.progress_log.last()
         end_of = self.store.queue_end
         self.delay_schedule.begin(
