@@ -1,5 +1,6 @@
 """One slave as its master sees it: a connection, its state, its offsets.  Pure."""
 
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 from enum import Enum
 
@@ -139,3 +140,9 @@ def departure_of(session: Session, before: Departure | None, reason: Reason, tex
         address, had_at = before.address or session.address, before.had_everything_at
         received, durable, applied = before.received, before.durable, before.applied
     return Departure(now, reason, text, address, received, durable, applied, had_at)
+
+
+def have_all(sessions: Iterable[Session], end: int) -> bool:
+    """Whether a master may hand over: somebody follows it, and all who do have everything up to `end`."""
+    following = [session for session in sessions if session.is_streaming and not session.observer]
+    return bool(following) and all(session.received >= end for session in following)
