@@ -27,7 +27,7 @@ from tandemq.errors import InvalidRequest
 
 LENGTH_MAX = 16_384
 """Characters of an expression. Heartbeats carry it for every group; upstream has no limit but the frame."""
-TOKENS_MAX = 2048
+TOKENS_MAX = 4096
 """Words, values and signs of an expression: each takes some microseconds to read and some hundred bytes compiled."""
 DEPTH_MAX = 64
 """Nesting of parentheses, NOT and signs, and all links of chains such as a = b = c: bounds recursion on both sides."""

@@ -11,10 +11,12 @@ from tandemq.cli.garbage import LongLived
 
 @pytest.fixture
 def long_lived() -> Iterator[LongLived]:
+    gc.disable()  # no collection but those that the tests ask for
     one = LongLived()
     one.begin()
     yield one
     one.end()
+    gc.enable()
     gc.collect()
 
 
