@@ -1,7 +1,6 @@
 """`tandemq broker -c broker.conf`: a broker in this process, from RocketMQ's own property file; SIGTERM stops it."""
 
 import asyncio
-import gc
 import os
 import signal
 import socket
@@ -12,6 +11,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from tandemq.cli.config_file import Loaded, load
+from tandemq.cli.garbage import LongLived
 from tandemq.cli.log_level import LogLevel, LogLevelOption
 from tandemq.cli.render import DEFAULT_NAMESRV, Json, Namesrv
 from tandemq.cli.suggestions import complete_broker
@@ -138,7 +138,7 @@ async def _serve(loaded: Loaded) -> None:
         process_clock(),
     )
     async with running:
-        gc.freeze()  # what start-up made stays: later collections need not examine it
+        LongLived().begin()
         print(f"The broker[{running.live.broker.broker_name}, {running.address}] boot success.", flush=True)
         await stopped.wait()
 
