@@ -1,5 +1,6 @@
 """`tandemq sim`: the replicated group under simulated faults, many seeds or one with its trace."""
 
+import contextlib
 import logging
 import sys
 from collections.abc import Iterable
@@ -35,17 +36,18 @@ def sim(
     clock = SystemClock()
     began = clock.monotonic()
     sums = SeedsReport(chosen.start)
-    for result in _results(chosen, trace, mutant):
-        if trace:
-            print("\n".join(result.trace))
-        if result.violation or verbose or seed is not None:
-            print(result.summary, flush=True)
-        sums.add(result)
+    with contextlib.suppress(KeyboardInterrupt):  # then it tells of those that were run
+        for result in _results(chosen, trace, mutant):
+            if trace:
+                print("\n".join(result.trace))
+            if result.violation or verbose or seed is not None:
+                print(result.summary, flush=True)
+            sums.add(result)
     took, broken = clock.monotonic() - began, len(sums.broken)
-    rate = len(chosen) / took * 60
-    print(f"{len(chosen)} seeds, {broken} broken, {took:.1f} s ({rate:.0f} seeds a minute)")
+    rate = sums.count / took * 60
+    print(f"{sums.count} seeds, {broken} broken, {took:.1f} s ({rate:.0f} seeds a minute)")
     if report is not None:
-        command = f"tandemq sim --first {chosen.start} --seeds {len(chosen)} --report {report}"
+        command = f"tandemq sim --first {chosen.start} --seeds {sums.count} --report {report}"
         report.write_text(sums.text(command + (f" --mutant {mutant}" if mutant else ""), rate))
     if broken:
         print("tandemq sim: replay one with --seed N --trace", file=sys.stderr)

@@ -15,6 +15,7 @@ from hashlib import sha256
 from tandemq.clock import Clock
 from tandemq.codec import ha_session as ha
 from tandemq.codec.ha_reasons import Reason
+from tandemq.codec.ha_register import Register
 from tandemq.errors import DiskFull, StoreError
 from tandemq.replication.decisions import (
     Close,
@@ -24,6 +25,7 @@ from tandemq.replication.decisions import (
     Note,
     Opened,
     Prepare,
+    Propose,
     Save,
     Send,
     SteppedDown,
@@ -80,10 +82,12 @@ class MasterShell:
         on_readable: Callable[[], None],
         on_saved: Callable[[ReplicaRecord], None],
         on_event: Callable[[str], None] = lambda event: None,
+        on_proposed: Callable[[Propose], None] = lambda proposal: None,
         tls: HaTls | None = None,
         ack_poll: float = 0.0,
     ) -> None:
         """`ack_poll`: seconds for which a lone send's ack is asked for without sleeping."""
+        self._on_proposed = on_proposed
         self.state = state
         self._tls = tls
         self._poller = Poller(clock, ack_poll, lambda: not self._stopped and state.acks.is_lone)
@@ -247,6 +251,21 @@ class MasterShell:
         refusal, decisions = self.state.forget(replica, self._clock.monotonic(), accept_loss=accept_loss)
         self._act(decisions)
         return refusal
+
+    def swapped(self, register: Register) -> None:
+        """The coordinator has written what was proposed."""
+        self._act(self.state.swapped(register, self._clock.monotonic()))
+        self._arm()
+
+    def learned(self, register: Register) -> None:
+        """The coordinator has another register than the one known here."""
+        self._act(self.state.learned(register, self._clock.monotonic()))
+        self._arm()
+
+    def settle(self) -> None:
+        """What may be confirmed depends on the time where there is a lease: looks again."""
+        self.state.acks.settle()
+        self._act(self.state.flushed(self._store.flushed))
 
     def order(self, number: int, text: str) -> None:
         """Somebody else reigns, or the operator demotes."""
@@ -421,6 +440,8 @@ class MasterShell:
                 wire.close()
         elif isinstance(decision, Prepare):
             todo.extend(self.state.prepared(self._hands.prepare(), self._clock.monotonic()))
+        elif isinstance(decision, Propose):
+            self._on_proposed(decision)
         elif isinstance(decision, Opened):
             log.info("open for writes: epoch %d from offset %d", decision.epoch.number, decision.epoch.start)
             self._on_opened()

@@ -31,7 +31,7 @@ from tandemq.codec import ha_classic
 from tandemq.codec import ha_session as ha
 from tandemq.codec.ha_classic import Chunk, Head, TransferReader
 from tandemq.codec.ha_reasons import Reason
-from tandemq.codec.ha_register import Register
+from tandemq.codec.ha_register import GROUP_HOME, Register
 from tandemq.codec.ha_seal import SEALED_VERSION, Handshake, Seal
 from tandemq.codec.ha_session import (
     Challenge,
@@ -343,6 +343,8 @@ class SlaveState(FrameInProgress):
                 known = theirs
                 self._save(out, register=theirs)
                 out.append(Note("forgotten", "the group was made to forget this replica; it joins again", loud=True))
+            elif theirs.home != GROUP_HOME:
+                known = theirs  # a coordinator has it, so it counts whether or not this replica was told
         if is_named(known, challenge.replica, theirs):
             return ""
         return f"the register of the group does not name {challenge.replica or 'a master of the version before'}"

@@ -31,6 +31,8 @@ class SeedsReport:
     levels: Counter[str] = field(default_factory=Counter)
     faults: Counter[str] = field(default_factory=Counter)
     broken: list[str] = field(default_factory=list)
+    source: str = field(default_factory=lambda: digest_of_source())
+    """Taken when the run begins: files may change while it goes on."""
 
     def add(self, result: SimulationResult) -> None:
         """Counts one run in."""
@@ -61,7 +63,7 @@ class SeedsReport:
             f"{self.steps:,} steps",
             f"- groups: {nodes}; {levels}",
             f"- {rate:.0f} seeds a minute",
-            f"- source: {digest_of_source()}",
+            f"- source: {self.source}",
             "",
             "| fault | times |",
             "|---|---|",
