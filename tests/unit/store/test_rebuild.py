@@ -1,7 +1,7 @@
 """Views made anew from the log while no broker runs."""
 
 import pytest
-from tests.unit.store.stores import CONFIG, FOREVER, ROOT, check_filled, filled, opened, put
+from tests.unit.store.stores import CONFIG, ROOT, check_filled, filled, opened, put
 
 from tandemq.errors import StoreLocked
 from tandemq.formats import layout
