@@ -127,7 +127,7 @@ class Message:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StoredMessage:
-    """A record of the log, decoded. `body` is as stored: see `codec.compression` for what sys_flag says about it."""
+    """A record of the log, decoded. `body` is as stored: see `formats.compression` for what sys_flag says about it."""
 
     topic: str
     queue_id: int

@@ -142,8 +142,6 @@ class StoreConfig:
         for hour in self.delete_when.split(";"):
             if not hour.strip().isdecimal() or int(hour) > 23:
                 raise ConfigError(f"deleteWhen={self.delete_when!r}: hours from 00 to 23 separated by ; expected")
-        if self.commit_log_segment_size < 1024:
-            raise ConfigError(f"mappedFileSizeCommitLog={self.commit_log_segment_size}: must be at least 1024 bytes")
 
     @property
     def consume_queue_file_size(self) -> int:

@@ -147,9 +147,11 @@ class Recovery:
         scanned = self.monotonic()
         log.set_end(end)
         saved_to = behind = 0
-        if self.aborted and self.read_only:
+        # Also after an orderly stop, if no checkpoint says where the log ends: then it ends at the first damage.
+        is_doubtful = self.aborted or not exact
+        if is_doubtful and self.read_only:
             behind = self._readable_behind(end)
-        elif self.aborted:
+        elif is_doubtful:
             saved_to = self._save_behind(end)
             log.cut(end, thorough=True)
         if damaged:
