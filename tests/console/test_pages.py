@@ -14,7 +14,7 @@ from tandemq.testing.waiting import wait_until
 
 pytestmark = pytest.mark.slow
 
-LONG_TOPIC, LONG_GROUP = "a-long-topic-" + "x" * 110, "a-long-group-" + "y" * 110
+LONG_TOPIC, LONG_GROUP = "a-long-topic-" + "x" * 110, "a-long-group-" + "y" * 100
 """About as long as names may be."""
 PAGES = {
     "cluster": "/cluster",
