@@ -183,6 +183,7 @@ def promote(
     ] = False,
     force: Annotated[bool, typer.Option("--force", help="The former name of --accept-loss.")] = False,
     key_file: KeyFile = None,
+    as_json: Json = False,
 ) -> None:
     """Make a slave the master of its group; its old master, if it runs, hands over and follows.
 
@@ -192,25 +193,26 @@ def promote(
 
     if force:
         print("note: --force is now called --accept-loss", file=sys.stderr)
-    _order(address, key_file, lambda session: orders.promote(session, address, role, accept_loss=accept_loss or force))
+    loses = accept_loss or force
+    _order(address, key_file, lambda session: orders.promote(session, address, role, accept_loss=loses), as_json)
 
 
 @app.command()
-def demote(address: Address, key_file: KeyFile = None) -> None:
+def demote(address: Address, key_file: KeyFile = None, as_json: Json = False) -> None:
     """Make a master a slave: no more writes, its slaves get everything, then it follows the next master."""
     from tandemq.client import orders
     from tandemq.codec.codes import OperatorCode
 
-    _order(address, key_file, lambda session: orders.order(session, address, OperatorCode.DEMOTE, {}))
+    _order(address, key_file, lambda session: orders.order(session, address, OperatorCode.DEMOTE, {}), as_json)
 
 
-def _order(address: str, key_file: Path | None, give: "Callable[[Session], Awaitable[str]]") -> None:
+def _order(address: str, key_file: Path | None, give: "Callable[[Session], Awaitable[str]]", as_json: bool) -> None:
     from tandemq.cli.connection import client_config_with_key
-    from tandemq.cli.render import run
+    from tandemq.cli.render import print_outcome, run
     from tandemq.client.admin import Admin
 
     async def ask() -> str:
         async with Admin(config=client_config_with_key(address, key_file)) as admin:
             return await give(admin.session)
 
-    print(run(ask()))
+    print_outcome(run(ask()), as_json=as_json, address=address)
