@@ -21,8 +21,10 @@ NOT_BENCHMARKS = {
     "memory",
     "peers",
     "report",
+    "site_link",
     "soak",
     "soak_ledger",
+    "thin_link",
 }
 
 
