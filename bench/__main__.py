@@ -14,6 +14,8 @@ from bench import frame, report
 
 NOT_BENCHMARKS = {
     "__main__",
+    "beside",
+    "beside_spark",
     "chaos",
     "client_load",
     "frame",
