@@ -32,7 +32,7 @@ from tandemq.codec.codes import ResponseCode
 from tandemq.codec.command import Command, encode_response
 from tandemq.codec.ha_reasons import Reason
 from tandemq.codec.ha_register import GROUP_HOME, Member, Register
-from tandemq.errors import CodecError, ConfigError, RemotingError, ReplicationError, ReplyError
+from tandemq.errors import CodecError, ConfigError, CoordinatorError, RemotingError, ReplicationError, ReplyError
 from tandemq.remoting.access.needs import GET, UPDATE, needs, on_cluster
 from tandemq.remoting.connection import Connection
 from tandemq.remoting.dispatch import Handler
@@ -223,6 +223,11 @@ class Pair:
             broker.assume_role(BrokerRole.SLAVE, self._slave_id or 1)
         elif not broker.is_master and self._slave_id:
             broker.assume_role(BrokerRole.SLAVE, self._slave_id)
+
+    async def hand_over(self) -> None:
+        """Before anything stops: with a coordinator another one takes over at once."""
+        if self.failover is not None:
+            await self.failover.succession.hand_over("this broker stops")
 
     async def tell_slaves(self) -> None:
         """Before the ports close: an offset committed just now is not left to the master alone."""
@@ -699,8 +704,14 @@ class Pair:
                 f"this order means epoch {meant}, the group is in epoch {register.epoch} now: see `tandemq ha status`"
             )
 
-    async def promote(self, role: BrokerRole, *, accept_loss: bool) -> str:
-        """Makes this slave the master; what was done, in words.  ReplicationError if it should not be."""
+    async def promote(self, role: BrokerRole, *, accept_loss: bool, pinned: bool = True) -> str:
+        """Makes this slave the master; what was done, in words.  ReplicationError if it should not be.
+
+        `pinned`: with a coordinator, a preferred master does not take the reign back by itself.
+        """
+        if self.failover is not None:
+            succession = self.failover.succession
+            return await self._ordered("promote", lambda: succession.promote(accept_loss=accept_loss, pinned=pinned))
         return await self._ordered("promote", lambda: self._promote(role, accept_loss))
 
     async def _promote(self, role: BrokerRole, accept_loss: bool) -> str:
@@ -714,7 +725,7 @@ class Pair:
                 )
             record = self.node.record
             unheard = await self._check_promotion(record, accept_loss)
-            old = await self._demote_master(accept_loss)
+            old = await self.demote_master(accept_loss)
             ask = frozenset({old}) if old and record.register is None else frozenset()
             former_id = self._slave_id or self._live.broker.broker_id
             await self._follower.stop()
@@ -725,7 +736,7 @@ class Pair:
             await self._announce()
             if accept_loss and self.node.master is not None and not self.node.is_open:
                 self.node.master.allow()
-            await self._until_open(OPEN_SECONDS)
+            await self.until_open(OPEN_SECONDS)
             if not self.node.is_open:
                 return self._give_up()
             self.node.remember_role(role.value)
@@ -784,7 +795,7 @@ class Pair:
             "them, or use --accept-loss"
         )
 
-    async def _until_open(self, seconds: float) -> None:
+    async def until_open(self, seconds: float) -> None:
         """The others need a moment to hear of it and come; an operator is better told the outcome."""
         clock, writer = self._broker.clock, self._broker.writer
         deadline = clock.monotonic() + seconds
@@ -807,10 +818,10 @@ class Pair:
             text = f"this master waits for {waits}; start them, or use --accept-loss to go on without them"
             raise ReplicationError(text)
         self.node.master.allow()
-        await self._until_open(OPEN_SECONDS)
+        await self.until_open(OPEN_SECONDS)
         return f"{self._broker.address} goes on without {waits or 'the replicas it waited for'}"
 
-    async def _demote_master(self, accept_loss: bool) -> str:
+    async def demote_master(self, accept_loss: bool) -> str:
         """Asks the master we follow to hand over; its identity if it did, empty if it can't be reached."""
         slave = self.node.slave
         if slave is None or not self.node.is_following or not isinstance(slave.state, SlaveState):
@@ -853,7 +864,10 @@ class Pair:
                     self._broker.allow_writes()
                 raise
             await self._server.told(TELL_SECONDS, stopping=False)
-            self._slave_id = slave_id or self._slave_id
+            if self.failover is not None:
+                self.failover.hands_over()
+            else:
+                self._slave_id = slave_id or self._slave_id
             self.node.master.order(0, "the operator demotes it")
         return f"{self._broker.address} steps down and follows the next master"
 
@@ -954,6 +968,8 @@ class Pair:
             PairCode.ANNOUNCE: self._on_announce,
             PairCode.HA_DETAIL: self._on_detail,
             PairCode.FORGET: self._on_forget,
+            PairCode.PAUSE: self._on_pause,
+            PairCode.VOUCH: self._on_vouch,
         }
 
     @needs(on_cluster(UPDATE), key=True)
@@ -961,7 +977,7 @@ class Pair:
         role = BrokerRole(command.ext.get("role", BrokerRole.SYNC_MASTER.value))
         self._check_order(command.ext)
         accept_loss = "true" in (command.ext.get("acceptLoss"), command.ext.get("force"))
-        text = await self.promote(role, accept_loss=accept_loss)
+        text = await self.promote(role, accept_loss=accept_loss, pinned=command.ext.get("handOver") != "true")
         return encode_response(command.opaque, ResponseCode.SUCCESS, text)
 
     @needs(on_cluster(UPDATE), key=True)
@@ -975,6 +991,25 @@ class Pair:
         self._check_order(command.ext)
         text = self.forget(command.ext.get("replica", ""), accept_loss=command.ext.get("acceptLoss") == "true")
         return encode_response(command.opaque, ResponseCode.SUCCESS, text)
+
+    @needs(on_cluster(UPDATE), key=True)
+    async def _on_pause(self, connection: Connection, command: Command) -> bytes:
+        self._check_order(command.ext)
+        if self.failover is None:
+            raise ReplicationError("this group has no coordinator (haCoordinator): nobody is elected anyway")
+        try:
+            text = await self.failover.succession.pause(command.ext.get("paused") == "true")
+        except CoordinatorError as error:
+            raise ReplicationError(str(error)) from error
+        return encode_response(command.opaque, ResponseCode.SUCCESS, text)
+
+    @needs(on_cluster(UPDATE), audited=False, key=True)
+    def _on_vouch(self, connection: Connection, command: Command) -> bytes:
+        if self.failover is None:
+            raise ReplicationError("this broker has no coordinator")
+        epoch = command.ext.get("epoch", "")
+        self.failover.succession.vouch(command.ext.get("replica", ""), int(epoch) if epoch.isdecimal() else 0)
+        return encode_response(command.opaque, ResponseCode.SUCCESS)
 
     def forget(self, name: str, *, accept_loss: bool) -> str:
         """Takes a replica out of the group for good; `name` is its identity, or an address that names exactly one."""
@@ -1034,6 +1069,7 @@ class Pair:
         found["brokerId"] = broker.broker_id
         found["address"] = self._broker.address
         found["brokerRole"] = self._broker.role.value
+        found["coordination"] = self.failover.shown() if self.failover is not None else None
         if self._waits is not None:
             found["role"], found["phase"] = "master", "waiting for word from its group"
         refusal, health = self._broker.writer.refusal, self._broker.store.health

@@ -23,6 +23,10 @@ class Replication(Protocol):
         """
         ...
 
+    async def hand_over(self) -> None:
+        """Before anything stops: another one may take over first; bounded."""
+        ...
+
     async def tell_slaves(self) -> None:
         """Before the ports close: slaves may ask for the last changes of the tables; bounded."""
         ...
@@ -72,6 +76,9 @@ class Standalone:
     """No replication."""
 
     async def start(self) -> None:
+        return None
+
+    async def hand_over(self) -> None:
         return None
 
     async def tell_slaves(self) -> None:

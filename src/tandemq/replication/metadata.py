@@ -47,6 +47,8 @@ class PairCode(IntEnum):
     ANNOUNCE = 32104
     HA_DETAIL = OperatorCode.HA_DETAIL
     FORGET = 32106
+    PAUSE = 32107
+    VOUCH = 32108
 
 
 TABLES: Final[dict[str, int]] = {
