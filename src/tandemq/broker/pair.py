@@ -895,8 +895,11 @@ class Pair:
         slave, register = self.node.slave, self.failover.register if self.failover is not None else None
         if slave is None or register is None or not address:
             return
-        is_followed = self.node.is_following and isinstance(slave.state, SlaveState)
-        if is_followed and isinstance(slave.state, SlaveState) and slave.state.master == register.holder:
+        state = slave.state
+        if isinstance(state, SlaveState) and state.is_connected and state.master == register.holder:
+            return  # it has heard this one when it was a candidate
+        if self._announced is not None and self._announced[1] == address and not self.node.is_following:
+            slave.look_again()
             return
         self._announced = None
         self._registered_master = self._registered_ha = ""
@@ -1079,7 +1082,15 @@ class Pair:
         return found
 
     def status(self) -> HaStatus:
-        return self.node.status()
+        status = self.node.status()
+        if self.failover is None:
+            return status
+        return dataclasses.replace(
+            status,
+            lease_left=self.failover.fence.left if self.node.is_open else 0.0,
+            elections=dict(self.failover.elections),
+            without_master=self.failover.without_master_s,
+        )
 
     def ha_facts(self) -> HaFacts:
         broker = self._broker

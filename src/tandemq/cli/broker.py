@@ -197,19 +197,7 @@ def demote(address: Address, key_file: KeyFile = None) -> None:
 
 
 def _order(address: str, name: str, ext: dict[str, str], key_file: Path | None) -> None:
-    from tandemq.cli.connection import client_config_with_key
-    from tandemq.cli.ha_orders import ordered
+    from tandemq.cli.ha_orders import given
     from tandemq.cli.render import run
-    from tandemq.client.admin import Admin
-    from tandemq.codec.codes import ResponseCode
-    from tandemq.replication.metadata import PairCode
 
-    async def ask() -> str:
-        async with Admin(config=client_config_with_key(address, key_file)) as admin:
-            session = admin.session
-            meant = {**ext, **await ordered(session, address)}
-            reply = await session.remoting.invoke(address, session.command(PairCode[name], meant), 30.0)
-            reply.raise_for_code(ResponseCode.SUCCESS)
-            return reply.remark or "done"
-
-    print(run(ask()))
+    print(run(given(address, name, ext, key_file)))

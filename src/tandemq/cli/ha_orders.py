@@ -4,8 +4,10 @@ A broker that hangs reads an order when it wakes; by then another may reign, and
 """
 
 import json
+from pathlib import Path
 from typing import Any
 
+from tandemq.cli.connection import client_config_with_key
 from tandemq.cli.ha_nodes import Node, collect
 from tandemq.client.admin import Admin
 from tandemq.codec.codes import ResponseCode
@@ -30,6 +32,27 @@ async def ordered(session: Any, address: str) -> dict[str, str]:
     if isinstance(register, dict):
         fields["epoch"] = str(register["epoch"])
     return fields
+
+
+async def given(address: str, name: str, ext: dict[str, str], key_file: Path | None) -> str:
+    """Gives one broker an order, proven by the group's key if there is a file with it; what it answers."""
+    async with Admin(config=client_config_with_key(address, key_file)) as admin:
+        session = admin.session
+        meant = {**ext, **await ordered(session, address)}
+        reply = await session.remoting.invoke(address, session.command(PairCode[name], meant), ORDER_MS / 1000)
+        reply.raise_for_code(ResponseCode.SUCCESS)
+        return reply.remark or "done"
+
+
+async def one_of_each_group(admin: Admin, names: list[str] | None) -> list[str]:
+    """The address of one broker of each group that has a coordinator; ClientError if there is none."""
+    found: dict[str, str] = {}
+    for node in await collect(admin, names, None):
+        if node.get("coordination"):
+            found.setdefault(str(node.get("broker")), str(node["address"]))
+    if not found:
+        raise ClientError("no group with a coordinator (haCoordinator) is known to these name servers")
+    return list(found.values())
 
 
 async def forget_replica(admin: Admin, replica: str, address: str, ext: dict[str, str]) -> str:
