@@ -61,6 +61,10 @@ log = logging.getLogger(__name__)
 
 DRAIN_SECONDS = 10.0
 """A demoted master waits this long for its slaves to have everything."""
+ANSWER_SECONDS = 1.0
+"""For sends that a master accepted before its demotion to get their copies."""
+BACK_SECONDS = 0.5
+"""For the master that handed over to be in sync again, before its successor takes messages."""
 TELL_SECONDS = 1.0
 """For slaves to take the last changes of the tables, before a stop or a hand-over."""
 ASK_SECONDS = 3.0
@@ -102,6 +106,8 @@ class Pair:
         """The operator lets it go on without that word."""
         self._successor = ""
         """Who reigns instead of us, when we were told."""
+        self._predecessor = ""
+        """The replica that has just handed over to this node and is about to follow it."""
         self._looked_at = float("-inf")
         self._group_exists = False
         """Somebody of this name has a register: a store without one does not begin a group of its own."""
@@ -471,12 +477,42 @@ class Pair:
         while self._forbidding is not None and not self._forbidding.done():
             await asyncio.wait([self._forbidding])
         if self.node.is_open:
-            if self.failover is None:
-                self._broker.allow_writes()
-            else:
-                self._broker.allow_writes(services=not self.failover.fence.wants_copies)
-                self._tell_name_servers()
-            await self._announce()
+            self._spawn(self._announce(), "announce")
+            await self._predecessor_back()
+        if not self.node.is_open:
+            return
+        if self.failover is None:
+            self._broker.allow_writes()
+        else:
+            self._broker.allow_writes(services=not self.failover.fence.wants_copies)
+            self._tell_name_servers()
+
+    async def _predecessor_back(self) -> None:
+        """After an orderly hand-over: sends that want a copy would be told for a moment that there is no slave."""
+        predecessor, self._predecessor = self._predecessor, ""
+        if self.failover is not None:
+            await self._copies_back()
+            return
+        if not predecessor or self._broker.writer.level.copies == 1:
+            return
+        clock = self._broker.clock
+        deadline = clock.monotonic() + BACK_SECONDS
+        while self.node.is_open and clock.monotonic() < deadline:
+            if any(one.in_sync for one in self.node.status().replicas if one.replica == predecessor):
+                return
+            await asyncio.sleep(0.01)
+
+    async def _copies_back(self) -> None:
+        """After an election: until those who were heard with the whole log count; bounded."""
+        clock, acks, register = self._broker.clock, self._broker.acks, self.node.register
+        wanted = self._broker.writer.level.needed(acks.group_size) - 1
+        if register is None or len(register.in_sync) <= wanted:
+            return
+        deadline = clock.monotonic() + BACK_SECONDS
+        while self.node.is_open and clock.monotonic() < deadline:
+            if sum(one.in_sync for one in self.node.status().replicas) >= wanted:
+                return
+            await asyncio.sleep(0.005)
 
     def _tell_name_servers(self) -> None:
         registration = self._broker.registration
@@ -491,6 +527,7 @@ class Pair:
         if self.failover is not None:
             self.failover.closed(deposed)
         if deposed:
+            self._broker.forwarder.expect_hand_over()
             self._spawn(self._step_aside(), "step aside")
         else:
             self._forbidding = self._spawn(self._broker.forbid_writes(text), "forbid writes")
@@ -516,6 +553,10 @@ class Pair:
         self._broker.log_was_cut()
 
     def _following(self) -> None:
+        self._broker.registration.release()
+        if self.failover is not None and self._broker.registration.is_resting:
+            self._tell_name_servers()
+        self._broker.forwarder.changed()
         if self._is_ours:
             self._book.note([self._master_address()])
         self.tables.settle()
@@ -555,9 +596,23 @@ class Pair:
         slave = self.node.slave
         is_followed = slave is not None and self.node.is_following and slave.place is not None
         self._announced = (ha_address, address)
+        self._broker.registration.release()
+        self._broker.forwarder.changed()
         self._master_changed.set()
         if slave is not None and not (is_followed and slave.place is not None and slave.place.ha_address == ha_address):
             slave.reconnect()
+
+    def reigning_address(self) -> str:
+        """Where requests go that only a master can answer; empty while this node reigns or knows of nobody who does."""
+        if self._live.broker.observer:
+            return ""
+        if self.failover is not None:
+            return self.failover.holder_address
+        if self._broker.is_master:
+            address = self._successor
+        else:  # one that was only guessed, or is not ours, is not given what clients send
+            address = self._master_address() if self._announced is not None or self._is_ours else ""
+        return address if address != self._broker.address else ""
 
     def _master_address(self) -> str:
         """Remoting address of the master; guessed from its HA address when nobody told."""
@@ -652,8 +707,9 @@ class Pair:
                 self._slave_id = self._slave_id or await self._free_id()
                 self._announced = None
                 self._registered_master = self._registered_ha = ""
+                # Name servers are told when it follows: until then clients reach a broker that forwards.
+                self._broker.registration.is_resting = True
                 await self._broker.take_role(BrokerRole.SLAVE, self._slave_id)
-                self._tell_name_servers()
                 await self._be_slave()
             elif self._broker.is_master:
                 slave_id = self._slave_id or await self._free_id()
@@ -661,6 +717,8 @@ class Pair:
                 self._registered_master, self._registered_ha = self._successor, ""
                 self._successor = ""
                 await self._broker.change_role(BrokerRole.SLAVE, slave_id)
+                if self._registered_master:
+                    self._broker.registration.release()
                 await self._be_slave()
 
     async def _free_id(self) -> int:
@@ -725,7 +783,9 @@ class Pair:
                 )
             record = self.node.record
             unheard = await self._check_promotion(record, accept_loss)
+            self._broker.forwarder.expect_hand_over()
             old = await self.demote_master(accept_loss)
+            self._predecessor = old
             ask = frozenset({old}) if old and record.register is None else frozenset()
             former_id = self._slave_id or self._live.broker.broker_id
             await self._follower.stop()
@@ -740,6 +800,7 @@ class Pair:
             if not self.node.is_open:
                 return self._give_up()
             self.node.remember_role(role.value)
+            unheard |= frozenset(self.node.status().opened_without)
             without = f"; it could not hear {', '.join(sorted(unheard))}" if unheard else ""
             return f"{self._broker.address} is the master now, epoch {self.node.record.promise.number}{without}"
 
@@ -788,6 +849,7 @@ class Pair:
         waits = ", ".join(sorted(self.node.status().waiting_for)) or "its log to be complete"
         if master is None or master.state.phase is not Phase.ASKING or self.node.register is None:
             return f"{self._broker.address} becomes the master when it has heard {waits}"
+        self._predecessor = ""
         master.order(0, "the promotion was given up")
         self.node.count("promotion-refused")
         raise ReplicationError(
@@ -817,7 +879,8 @@ class Pair:
         if not accept_loss or self.node.master is None:
             text = f"this master waits for {waits}; start them, or use --accept-loss to go on without them"
             raise ReplicationError(text)
-        self.node.master.allow()
+        view = await self._lookout.look(LOOK_SECONDS)
+        self.node.master.allow(group_gone=not any(one.group_id for one in view.seen))
         await self.until_open(OPEN_SECONDS)
         return f"{self._broker.address} goes on without {waits or 'the replicas it waited for'}"
 
@@ -856,6 +919,10 @@ class Pair:
                 return f"{self._broker.address} is a slave"
             reason = "this master is being demoted, send to its successor"
             await self._broker.rest_services()
+            self._broker.forwarder.expect_hand_over()
+            # What was accepted gets the answer that it waits for; what comes from now on waits for the successor.
+            self._broker.writer.refusal = WriteRefused(reason)
+            await self._broker.writer.drained(ANSWER_SECONDS)
             await self._broker.forbid_writes(reason)
             try:
                 await self.node.drained(DRAIN_SECONDS)
@@ -892,6 +959,7 @@ class Pair:
 
     def follow(self, address: str) -> None:
         """The coordinator's register names another holder."""
+        self._broker.forwarder.changed()
         slave, register = self.node.slave, self.failover.register if self.failover is not None else None
         if slave is None or register is None or not address:
             return
@@ -913,6 +981,7 @@ class Pair:
     async def become_candidate(self, role: BrokerRole, register: Register | None, *, ordered: bool) -> None:
         """Asks the others for the reign; readers and name servers notice nothing before it is open."""
         broker = self._broker
+        broker.forwarder.expect_hand_over()
         await self._follower.stop()
         await self.node.leave_role()
         broker.registration.is_resting = True

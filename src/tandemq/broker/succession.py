@@ -53,6 +53,7 @@ class Succession:
             why = why_not(register, node.record.replica, failover.hindrance())
         if why and not accept_loss:
             raise ReplicationError(f"this broker can't be promoted: {why}; promote another one, or use --accept-loss")
+        self._broker.forwarder.expect_hand_over()
         if register is not None and register.holder != node.record.replica:
             failover.was_handed = await self._take_over(register)
         try:

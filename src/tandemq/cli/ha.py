@@ -21,6 +21,7 @@ from tandemq.cli.render import (
     note,
     print_json,
     print_json_line,
+    print_outcome,
     run,
     stop_event,
     time_text,
@@ -29,6 +30,7 @@ from tandemq.cli.render import (
 from tandemq.client.admin import Admin
 from tandemq.clock import SystemClock
 from tandemq.errors import ClientError, RemotingError, ReplyError
+from tandemq.replication.metadata import PairCode
 
 app = typer.Typer(help="Replication: who is master, who follows, who is in sync and why not.", no_args_is_help=True)
 
@@ -187,7 +189,7 @@ def switch(
     The same as `tandemq broker promote`. With a coordinator no preferred master takes the reign back afterwards.
     """
     ext = {"acceptLoss": "true" if accept_loss else "false"}
-    print(run(given(address, "PROMOTE", ext, key_file)))
+    print(run(given(address, PairCode.PROMOTE, ext, key_file)))
 
 
 @app.command()
@@ -205,7 +207,7 @@ def resume(namesrv: Namesrv = DEFAULT_NAMESRV, broker: Broker = None, key_file: 
 def _pause(namesrv: str, broker: list[str] | None, key_file: Path | None, *, paused: bool) -> None:
     ext = {"paused": "true" if paused else "false"}
     for address in with_admin(namesrv, lambda admin: one_of_each_group(admin, broker)):
-        print(f"{address}: {run(given(address, 'PAUSE', ext, key_file))}")
+        print(f"{address}: {run(given(address, PairCode.PAUSE, ext, key_file))}")
 
 
 @app.command()
@@ -216,13 +218,15 @@ def forget(
     accept_loss: Annotated[
         bool, typer.Option("--accept-loss", help="Also if it may be the only one to hold acknowledged messages.")
     ] = False,
+    as_json: Json = False,
 ) -> None:
     """Take a replica that never comes back out of its group.
 
     Until then it counts for `majority` and `all`, and a promotion that can't hear it is refused.
     """
     ext = {"replica": replica, "acceptLoss": "true" if accept_loss else "false"}
-    print(with_admin(namesrv, lambda admin: forget_replica(admin, replica, address, ext)))
+    outcome = with_admin(namesrv, lambda admin: forget_replica(admin, replica, address, ext))
+    print_outcome(outcome, as_json=as_json, replica=replica)
 
 
 async def _wait(

@@ -175,6 +175,11 @@ class AckQueue:
         return copies
 
     @property
+    def counts_classic(self) -> bool:
+        """Whether copies of RocketMQ's slaves stand among those that may count."""
+        return bool(self._classic)
+
+    @property
     def oldest_waiting(self) -> int | None:
         """Where the first record ends that somebody waits for."""
         return min((queue.waiting[0][0] for queue in self._queues.values() if queue.waiting), default=None)

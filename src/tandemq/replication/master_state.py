@@ -2,11 +2,21 @@
 
 Pure: bytes and `now` in, decisions out.
 
-    ASKING ──▶ TAKING ──▶ PREPARING ──▶ SWAPPING ──▶ OPEN
-      └──────────────────────▲  └───────────────────▲     nothing to take back; a group that has no register yet
-    TAKING, PREPARING, SWAPPING ──▶ ASKING                somebody whom the opening needs was lost, or comes anew
-    OPEN ──▶ ASKING                                       a reign that nobody joined meets another of its group
-    every state ──▶ DEPOSED                               a higher epoch, or the operator's order
+    ASKING     ──▶ TAKING        everybody it needs was heard, and one of them has more of the log
+    ASKING     ──▶ PREPARING     everybody was heard and nobody has more; or it may open alone, provisionally
+    TAKING     ──▶ PREPARING     it has what the furthest replica has
+    PREPARING  ──▶ SWAPPING      its log is on disk: the register of its epoch goes to all it heard
+    PREPARING  ──▶ OPEN          provisionally, or in a group that has no register yet
+    SWAPPING   ──▶ OPEN          everybody it heard has stored the register
+    TAKING     ──▶ ASKING        the donor was lost, or another replica that the opening needs
+    PREPARING  ──▶ ASKING        such a replica was lost, or a newer register was met
+    SWAPPING   ──▶ ASKING        such a replica was lost, or has promised a higher number
+    OPEN       ──▶ ASKING        a higher number was promised, or a reign that nobody joined meets its group
+    OPEN       ──▶ TAKING        a provisional reign has heard everybody, and one of them has more
+    OPEN       ──▶ PREPARING     a provisional reign has heard everybody and opens anew
+    any state  ──▶ DEPOSED       a higher epoch reigns, or the operator's order
+
+`tests/sim/test_state_diagrams.py` compares this list, and that of `slave_state`, with what the simulator sees.
 
 Rules (design: the rules that make it safe), and where each one lives:
 
@@ -256,12 +266,19 @@ class MasterState:
         heard = {place_of(session.replica) for session in self._heard()}
         return frozenset(replica for replica in self._ask if place_of(replica) not in heard)
 
-    def allow(self, now: float) -> list[Decision]:
-        """The operator accepts a loss: everybody is asked all the same, then it opens without those that don't come."""
+    def allow(self, now: float, *, group_gone: bool = False) -> list[Decision]:
+        """The operator accepts a loss: everybody is asked all the same, then it opens without those that don't come.
+
+        `group_gone`: of all brokers that answer nobody has a register, so that a group that was here is begun anew.
+        """
         self._allowed = True
         if self._allowed_at is None:
             self._allowed_at = now
         out: list[Decision] = []
+        if group_gone and self._group_exists and self._judgement() is None:
+            text = "the group that was here is begun anew: nobody who answers has its register"
+            out.append(Note("opened-without", text, loud=True))
+            self._group_exists = False
         self._decide(out, now)
         return out
 
@@ -307,6 +324,8 @@ class MasterState:
             self._decide_by_register(out, judgement, now)
         elif not self._group_exists:
             self._decide_without_register(out, now)
+        elif now >= self._asked_since + self.terms.rejoin_wait:
+            self._say_waiting(out, frozenset({"a replica that has the register of the group"}))
 
     def _decide_by_register(self, out: list[Decision], judgement: Judgement, now: float) -> None:
         register = judgement.register
@@ -595,7 +614,7 @@ class MasterState:
         self.phase = Phase.OPEN
         self._ordered = False  # the order is carried out: from now on it is the holder, as any other
         # Away until they count; who does not come leaves in time.
-        self._away = dict.fromkeys(self.record.in_sync, (now, self.log.end))
+        self._away = dict.fromkeys(sorted(self.record.in_sync), (now, self.log.end))
         self.acks.restart(self.log.end, "no slave is in sync yet")
         self._count_size()
         out.append(Opened(epoch))
@@ -1067,10 +1086,11 @@ class MasterState:
                 out.append(Note("in-sync", f"replica {replica} ({session.peer}) is in sync"))
         elif replica in register.member_ids:
             if replica not in register.in_sync and self._holds_confirmed(session):
-                self._swap(out, registers.with_in_sync(register, {*register.in_sync, replica}))
+                self._swap(out, self._settled_classic(registers.with_in_sync(register, {*register.in_sync, replica})))
         elif replica in register.joining_ids:
             if not self.keeper.waits_of_joining(replica) and self._holds_confirmed(session):
-                self._swap(out, registers.with_joined(register, replica), alone_from=-1, blind_from=-1, before=None)
+                joined = self._settled_classic(registers.with_joined(register, replica))
+                self._swap(out, joined, alone_from=-1, blind_from=-1, before=None)
         elif session.hello.registers and self.keeper.has_stored(replica):
             newcomer = Member(replica, session.address, session.hello.broker_id)
             joined = registers.with_joining(register, newcomer)
@@ -1080,6 +1100,10 @@ class MasterState:
             if given != session.hello.broker_id:
                 text = f"replica {replica} has brokerId {given}: {session.hello.broker_id} is taken, or it has none"
                 out.append(Note("broker-id", text, loud=True))
+
+    def _settled_classic(self, register: Register) -> Register:
+        """Who comes in sync holds all that copies of RocketMQ's slaves were counted for; none counts now: forget it."""
+        return register if self.acks.counts_classic else registers.without_classic(register)
 
     def _holds_confirmed(self, session: Session) -> bool:
         """Whether it has all that was acknowledged with a copy elsewhere, durably where such levels are used."""
@@ -1240,7 +1264,8 @@ class MasterState:
         if session is None or not session.is_streaming or self.phase is not Phase.OPEN:
             return None
         stop = self.record.history.stop_of(session.sent, self.log.end)
-        size = min(stop - session.sent, self.terms.classic_batch if session.classic else self.terms.batch)
+        size_max = self.terms.classic_batch if session.classic else min(self.terms.batch, session.frame_max)
+        size = min(stop - session.sent, size_max)
         if session.packs:
             size = min(size, ha.PACK_SIZE_MAX)
         if self.terms.rate_max is not None:
@@ -1303,15 +1328,18 @@ class MasterState:
         while len(self._digests) > DIGESTS_MAX:
             del self._digests[next(iter(self._digests))]
 
-    def packed_frame(self, session_id: int, data: memoryview | bytes) -> bytes | None:
-        """Returns a batch as the whole frame that a slave behind a thin link asked for; None for any other slave."""
+    def packed_frame(self, session_id: int, data: memoryview | bytes, text: bytes = b"") -> bytes | None:
+        """Returns a batch as the whole frame that a slave behind a thin link asked for; None for any other slave.
+
+        `text` is what the bytes are packed, if the shell has done that already.
+        """
         session = self.sessions[session_id]
         if not session.packs:
             return None
         session.told_confirmed = self.confirmed
         epoch = self.record.history.number_at(session.sent)
         acks = self.acks
-        frame = ha.encode_packed(epoch, session.sent, self.confirmed, data, acks.wants_durable, acks.is_lone)
+        frame = ha.encode_packed(epoch, session.sent, self.confirmed, data, acks.wants_durable, acks.is_lone, text)
         return frame if session.seal is None else ha.sealed(frame, session.seal)
 
     def sent(self, session_id: int, stop: int, now: float) -> None:

@@ -96,6 +96,8 @@ def of_new_epoch(
         epoch_id=id,
         holder=holder.replica,
         in_sync=tuple(sorted({holder.replica} | (in_sync & (register.member_ids - {replaces})))),
+        # Another member has the whole log: whatever copies of RocketMQ's slaves were counted for can be heard there.
+        classic_from=-1 if in_sync & register.member_ids - {replaces, holder.replica} else register.classic_from,
         revision=register.revision + 1,
         pinned=pinned,
     )
@@ -103,6 +105,11 @@ def of_new_epoch(
 
 def with_in_sync(register: Register, in_sync: Iterable[str]) -> Register:
     return _next(register, in_sync=tuple(sorted(set(in_sync) & register.member_ids)))
+
+
+def without_classic(register: Register) -> Register:
+    """The same revision without `classic_from`, for a swap by which one comes in sync that holds all acknowledged."""
+    return msgspec.structs.replace(register, classic_from=-1)
 
 
 def with_joining(register: Register, newcomer: Member) -> Register:

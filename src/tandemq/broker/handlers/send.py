@@ -364,7 +364,7 @@ class SendHandlers:
         asker = properties.get(REPLY_TO_CLIENT)
         if target.is_retry:  # sent by a consumer, whoever asked
             topic, queue_id = self._retry_destination(header, queue_id, properties)
-        elif asker is not None and properties.get(MESSAGE_TYPE) != REPLY:
+        elif asker is not None and properties.get(MESSAGE_TYPE) != REPLY and not send.connection.is_forwarded:
             self._members.note_asker(asker, send.connection, send.connection.account)
         properties.pop(POP_CK, None)
         key = properties.setdefault(UNIQUE_KEY, "") or self._ids.next()
