@@ -200,6 +200,12 @@ async def _whole(admin: Admin) -> bool:
     return "broker-a" in groups and set(groups["broker-a"].addresses) == {0, 1}
 
 
+async def _in_sync(admin: Admin, pair: Pair) -> bool:
+    """Both are registered before the slave has greeted: until then a SYNC_MASTER says that no slave is available."""
+    replicas = (await admin.ha_detail(pair.master)).get("replicas", [])
+    return any(replica["in_sync"] for replica in replicas)
+
+
 async def _routed(admin: Admin, topic: str) -> bool:
     try:
         return len(await admin.queues(topic)) == 4
@@ -226,6 +232,7 @@ def test_producers_and_consumers_follow_a_promotion(pair: Pair) -> None:
         config = ClientConfig(namesrv=pair.namesrv, consume_from=ConsumeFrom.FIRST_OFFSET)
         async with Admin(config=config) as admin:
             await until(lambda: _whole(admin), "both members registered")
+            await until(lambda: _in_sync(admin, pair), "the slave in sync")
             await admin.create_topic(TopicConfig(name="orders", read_queues=4, write_queues=4))
             await until(lambda: _routed(admin, "orders"), "the topic's route")
             inbox = Inbox()

@@ -48,7 +48,6 @@ from tandemq.broker.services.half_check import CheckLimits
 from tandemq.broker.services.progress_log import ProgressLog
 from tandemq.broker.services.timers import TimerService
 from tandemq.broker.services.transactions import TransactionService
-from tandemq.broker.standalone import Replication
 from tandemq.broker.tables.groups import GroupTable
 from tandemq.broker.tables.locks import QueueLocks
 from tandemq.broker.tables.members import Members
@@ -97,8 +96,6 @@ MEMBER_SCAN_SECONDS = 10.0
 DRAIN_SECONDS_MAX = 10.0
 SLAVE_REFUSAL = "the broker is a slave: it takes no messages, send to the master of its group"
 
-ReplicationFactory = Callable[["Broker"], Replication]
-
 
 class HasHandlers(Protocol):
     """A handler family."""
@@ -116,8 +113,6 @@ class Broker:
         remoting_config: RemotingConfig | None = None,
         replication_config: ReplicationConfig | None = None,
         clock: Clock | None = None,
-        *,
-        replication: ReplicationFactory | None = None,
     ) -> None:
         self.clock: Clock = clock or SystemClock()
         self.live = LiveConfig(
@@ -127,8 +122,11 @@ class Broker:
             replication_config or ReplicationConfig(),
             self.clock.wall_ms,
         )
-        self._replicates = replication is None
-        self._replication_factory = replication or Pair
+        if self.live.replication.coordinator and config.role is BrokerRole.SLAVE and not config.observer:
+            raise ConfigError(
+                "brokerRole=SLAVE with haCoordinator: every broker of the group may be elected, so brokerRole says "
+                "what to be then, SYNC_MASTER or ASYNC_MASTER; haPriority=-1 is for one that never shall be"
+            )
         self.root = config.store_root
         self.role = config.role
         """The current role; promotion and demotion change it."""
@@ -171,7 +169,7 @@ class Broker:
             clock=self.clock,
             store_host=self.store_host,
             post=self._loop.call_soon_threadsafe,
-            confirmed=known_confirmed(self.root) if self._replicates else None,
+            confirmed=known_confirmed(self.root),
         )
         try:
             self._table_writer = TableWriter()
@@ -188,7 +186,8 @@ class Broker:
             raise
         self._is_started = True
         if self.is_master and self.writer.refusal is None:
-            self._start_master_services()
+            self._begin_writing()
+            self.start_services()
         self.idempotence.start()
         self.registration.start()
         self._start_housekeeping()
@@ -343,7 +342,7 @@ class Broker:
         )
         self.delay.on_progress = self.progress_log.changed
         self.transactions.on_progress = self.progress_log.write
-        self.replication: Replication = self._replication_factory(self)
+        self.replication = Pair(self)
         self.client = RemotingClient(live.remoting, on_lost=self._name_server_lost)
         shared_key = live.replication.shared_key
         self.peer_client = (
@@ -378,17 +377,17 @@ class Broker:
         families: tuple[HasHandlers, ...] = (
             self.pulls,
             self.clients,
-            OffsetHandlers(store, topics, groups, offsets, self.pulls, true_at=self._tables_true_at),
+            OffsetHandlers(store, topics, groups, offsets, self.pulls, clock, true_at=self._tables_true_at),
             LockHandlers(self.locks, clock, is_slave=is_slave),
-            TopicHandlers(topics, offsets, store, self.writer, self.topics_file, on_delete=stats.forget_topic),
-            GroupHandlers(groups, offsets, self.groups_file),
+            TopicHandlers(topics, offsets, store, self.writer, self.topics_file, clock, on_delete=stats.forget_topic),
+            GroupHandlers(groups, offsets, self.groups_file, clock),
             ConfigHandlers(live),
             QueryHandlers(store),
             self.rebuilds,
             EventHandlers(self.events, trail),
             ReplyHandlers(live, self.writer, topics, members, clock, store_host=self.store_host, address=self.address),
             ResetHandlers(
-                live, store, topics, groups, offsets, members, is_slave=is_slave, wake=self.pulls.offset_reset
+                live, store, topics, groups, offsets, members, clock, is_slave=is_slave, wake=self.pulls.offset_reset
             ),
             SendBackHandlers(live, store, self.writer, topics, groups, stats, is_slave=is_slave),
             TransactionHandlers(live, store, self.writer, self.transactions, stats, clock, is_slave=is_slave),
@@ -479,6 +478,7 @@ class Broker:
         """Finishes what was accepted, makes it durable, and leaves."""
         if not self._is_started:
             return
+        await self.replication.hand_over()
         self._is_started = False
         await self.registration.stop()
         for task in self._tasks:
@@ -512,11 +512,16 @@ class Broker:
 
     # the role -------------------------------------------------------------------------------------------------------
 
-    def allow_writes(self) -> None:
-        """Replication has settled what the log is: sends are taken, delayed messages and transactions go on."""
+    def allow_writes(self, *, services: bool = True) -> None:
+        """Replication has settled what the log is: sends are taken, delayed messages and transactions go on.
+
+        `services` False: these begin later, with `start_services`, when no other master can still run them.
+        """
         self.writer.refusal = None
         self.forwarder.changed()
-        self._start_master_services()
+        self._begin_writing()
+        if services:
+            self.start_services()
 
     async def forbid_writes(self, reason: str) -> None:
         """No more writes from now on; whatever still waits for its copies is told that it can't have them."""
@@ -538,6 +543,14 @@ class Broker:
         await self.registration.change(self._identity(), hold=hands_over)
         log.info("role changed to %s, id %d", role.value, broker_id)
 
+    async def take_role(self, role: BrokerRole, broker_id: int) -> None:
+        """Does what `change_role` does without the name servers, which learn of the outcome by `announce`."""
+        if role is BrokerRole.SLAVE:
+            await self.forbid_writes(SLAVE_REFUSAL)
+        self.assume_role(role, broker_id)
+        self.pulls.release_all()
+        log.info("role changed to %s, id %d", role.value, broker_id)
+
     def assume_role(self, role: BrokerRole, broker_id: int) -> None:
         """Sets the current role, whatever the configuration says, while nobody has been told another one."""
         self.live.broker = dataclasses.replace(self.live.broker, role=role, broker_id=broker_id)
@@ -547,11 +560,13 @@ class Broker:
         if role is BrokerRole.SLAVE:
             self.writer.refusal = WriteRefused(SLAVE_REFUSAL)
 
-    def _start_master_services(self) -> None:
-        """What only the writer of the group does: deliver delayed messages, settle transactions."""
+    def _begin_writing(self) -> None:
         self._agree_with_log()
         self.idempotence.begin_writing()
         self.store.mention_idle_queues(self.writer.append_mark)
+
+    def start_services(self) -> None:
+        """What only the writer of the group does: deliver delayed messages, settle transactions."""
         told = self.progress_log.last()
         end_of = self.store.queue_end
         self.delay_schedule.begin(

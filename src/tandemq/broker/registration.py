@@ -109,6 +109,8 @@ class Registration:
         """Nothing is told before the broker knows what it is in its group; `start` is then called again."""
         self._may_tell = asyncio.Event()
         self._may_tell.set()
+        self.is_resting = False
+        """Nothing is told while it is being decided who reigns; `announce` tells the outcome."""
 
     @property
     def registered_with(self) -> list[str]:
@@ -181,6 +183,10 @@ class Registration:
                     await self._may_tell.wait()
         pause = RETRY_SECONDS_MIN
         while True:
+            if self.is_resting:
+                server.wake.clear()
+                await self._pause(server, self._live.broker.register_period_ms / 1000)
+                continue
             changed, server.pending = server.pending, set()
             everything, server.needs_all = server.needs_all, False
             server.wake.clear()

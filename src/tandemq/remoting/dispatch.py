@@ -165,7 +165,9 @@ class RequestDispatcher:
             return
         finally:
             if turns is not None:
-                turns.ran(code, turns.clock() - began)
+                took = turns.clock() - began
+                connection.spent += took
+                turns.ran(code, took)
         if reply is None:
             return
         if isinstance(reply, (bytes, Command)):

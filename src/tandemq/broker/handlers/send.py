@@ -29,7 +29,7 @@ from tandemq.broker.tables.members import Members
 from tandemq.broker.tables.topics import TopicTable, TopicTableFull
 from tandemq.broker.telemetry.traffic import BrokerStats, Flow
 from tandemq.broker.unique_ids import UniqueIds
-from tandemq.broker.writer import MessageWriter
+from tandemq.broker.writer import ONE_COPY, MessageWriter
 from tandemq.clock import Clock
 from tandemq.codec.codes import RequestCode, ResponseCode
 from tandemq.codec.command import ONEWAY_FLAG, Command, encode_response
@@ -256,8 +256,8 @@ class SendHandlers:
         if len(properties) > PROPERTIES_MAX:
             raise _bad_properties(len(properties))
         writer = self._writer
-        if writer.refusal is not None:
-            raise writer.refusal
+        if writer.refusal is not None or writer.fence is not None:
+            writer.check()
         waits = writer.waits or target.level is not None
         if waits:
             writer.check_room()
@@ -284,6 +284,11 @@ class SendHandlers:
             self._reply_later(answer, physical_offset + stored_size, target.level)
             return None
         if flag & ONEWAY_FLAG:
+            return None
+        if writer.fence is not None:
+            # One copy is enough, but another's lease may still live: the writer knows.
+            answer = _Answer(connection, opaque, flag, (physical_offset,), queue_id, queue_offset, key)
+            self._reply_later(answer, physical_offset + stored_size, ONE_COPY)
             return None
         return self._reply(opaque, physical_offset, queue_id, queue_offset, key)
 
