@@ -218,9 +218,9 @@ async def test_a_listener_that_outlives_its_limit_and_goes_on_leaves_no_cancella
 
     async def stubborn(_: Any) -> Action | None:
         try:
-            await asyncio.sleep(60)
+            await asyncio.Event().wait()
         except asyncio.CancelledError:
-            await asyncio.sleep(0)
+            await turns(1)
         return None
 
     made = caller(stubborn, timeout_s=0.01)
