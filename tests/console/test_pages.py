@@ -14,6 +14,8 @@ from tandemq.testing.waiting import wait_until
 
 pytestmark = pytest.mark.slow
 
+LONG_TOPIC, LONG_GROUP = "a-long-topic-" + "x" * 110, "a-long-group-" + "y" * 100
+"""About as long as names may be."""
 PAGES = {
     "cluster": "/cluster",
     "replication": "/replication",
@@ -32,6 +34,9 @@ PAGES = {
     "audit": "/audit",
     "search": "/search?q=shown",
     "api": "/api/docs",
+    "long-topic": f"/topics/{LONG_TOPIC}",
+    "long-message": f"/messages?topic={LONG_TOPIC}&how=key&value={'k' * 120}",
+    "long-group": f"/groups/{LONG_GROUP}?topic={LONG_TOPIC}&to=latest",
     "not-found": "/topics/nobody-knows-it",
 }
 
@@ -46,6 +51,9 @@ def filled(live: Live) -> Live:
     _read(live, "readers")
     live.tandemq("send", "shown", stdin=b"one more\n" * 4)
     _give_up(live, "quitters")
+    live.tandemq("topic", "create", LONG_TOPIC, "--queues", "1")
+    live.tandemq("send", LONG_TOPIC, "x" * 2000, "--key", "k" * 120, "--tag", "t" * 100)
+    live.tandemq("consume", LONG_TOPIC, "--group", LONG_GROUP, "--from", "earliest", "--limit", "1")
     return live
 
 

@@ -121,7 +121,5 @@ async def promoted(slave: BrokerProcess, key: str) -> None:
 
 async def observed_once(pair: RealPair, broker: BrokerProcess) -> bool:
     """Whether exactly one replica observes this broker; the promotion makes it connect again, which takes a moment."""
-    observing = [
-        one["address"] for one in (await pair.status(broker)).get("replicas", ()) if one["state"] == "observing"
-    ]
-    return len(observing) == 1
+    replicas = (await pair.status(broker)).get("replicas", ())
+    return sum(one["state"] == "observing" for one in replicas) == 1

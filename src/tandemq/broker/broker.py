@@ -478,6 +478,7 @@ class Broker:
         """Finishes what was accepted, makes it durable, and leaves."""
         if not self._is_started:
             return
+        await self.replication.hand_over()
         self._is_started = False
         await self.registration.stop()
         for task in self._tasks:

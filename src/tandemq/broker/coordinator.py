@@ -3,7 +3,7 @@
     /tandemq/<cluster>/<brokerName>/register    the register, changed only by a swap on the revision that was read
     /tandemq/<cluster>/<brokerName>/holder      who reigns, as long as its lease lives
 
-What a watch may have missed a poll brings, every half lease: a watch whose connection hangs says nothing.
+What a watch may have missed a poll brings, every quarter of a lease: a watch whose connection hangs says nothing.
 """
 
 import asyncio
@@ -76,6 +76,8 @@ class Coordinator:
         self._holder_revision = 0
         self.read_at = float("-inf")
         """When etcd last answered; a node that has never read it takes no part."""
+        self.is_away = False
+        """Whether etcd did not answer the last time it was read."""
         self.damage = ""
         """What is wrong with what etcd holds."""
         self.on_register: Callable[[Register], None] = lambda register: None
@@ -90,11 +92,6 @@ class Coordinator:
     @property
     def was_read(self) -> bool:
         return self.read_at > float("-inf")
-
-    @property
-    def is_away(self) -> bool:
-        """Whether etcd has not answered for most of a lease."""
-        return self._clock.monotonic() - self.read_at > 0.75 * self.lease_seconds
 
     def start(self) -> None:
         loop = asyncio.get_running_loop()
@@ -115,7 +112,12 @@ class Coordinator:
     async def read(self) -> int:
         """Reads both keys anew; returns the revision of the whole store.  CoordinatorError if etcd does not answer."""
         asked_at = self._clock.monotonic()
-        found = await self.client.read(self.prefix)
+        try:
+            found = await self.client.read(self.prefix)
+        except CoordinatorError:
+            self.is_away = True
+            raise
+        self.is_away = False
         self.read_at = asked_at
         if found.revision < self.revision:
             self.damage = f"etcd is at revision {found.revision}, it was at {self.revision} before"
@@ -178,7 +180,7 @@ class Coordinator:
                     log.warning("the coordinator does not answer: %s", error)
                 trouble = str(error)
                 self.on_change()
-            await asyncio.sleep(self.lease_seconds / 2 if not trouble else RETRY_SECONDS)
+            await asyncio.sleep(self.lease_seconds / 4 if not trouble else RETRY_SECONDS)
 
     async def _watch(self) -> None:
         while True:

@@ -10,10 +10,11 @@ The order of a candidate: take a lease, read, hear, take the furthest log, flush
 import asyncio
 import logging
 from collections import Counter
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from tandemq.broker.coordinator import Coordinator, Holder
 from tandemq.broker.reign_lease import ReignLease
+from tandemq.broker.succession import Succession
 from tandemq.codec.ha_register import GROUP_HOME, Member, Register
 from tandemq.errors import CodecError, CoordinatorError, RemotingError, ReplicationError
 from tandemq.replication.decisions import Propose
@@ -44,12 +45,12 @@ UNREAD = "the coordinator has not answered yet"
 
 class Failover:
     def __init__(self, pair: "Pair") -> None:
-        self._pair = pair
+        self.pair = pair
         self._broker = broker = pair.broker
         config = broker.live.replication
         self._role = broker.role
         """What to be when elected."""
-        self._priority = config.priority
+        self.priority = config.priority
         self._clock = broker.clock
         self.fence = Fence(broker.clock.monotonic)
         self.coordinator = Coordinator(
@@ -60,7 +61,7 @@ class Failover:
             self.fence,
             broker.clock,
             reign=self._reign,
-            vouched=self._vouched,
+            vouched=lambda: self.succession.vouched(),
             on_lapsed=self._lapsed,
             on_resumed=self._resumed,
         )
@@ -77,12 +78,14 @@ class Failover:
         self._asked_at = self._not_before = float("-inf")
         self._hands_over = False
         """This node has stopped by itself: its lease is left to end, so that nobody stands before its successor."""
-        self._handed = False
+        self.was_handed = False
         """The holder has stopped by itself and handed over: its lease holds nobody up."""
         self._swaps: set[asyncio.Task[None]] = set()
         self._probing: asyncio.Task[None] | None = None
         self._task: asyncio.Task[None] | None = None
-        self.vouches_until = float("-inf")
+        self.vouches_until = self._clock.monotonic() + config.lease_seconds
+        """Not before then it stands: it has given its word, perhaps before it was started anew."""
+        self.succession = Succession(self)
 
     # --- life -------------------------------------------------------------------------------------------------------
 
@@ -90,7 +93,7 @@ class Failover:
         """Begins to read, to watch and to decide; the broker is a slave until then."""
         self._broker.writer.set_fence(self.fence)
         self.coordinator.on_change = self._changed
-        self.coordinator.on_register = self._on_register
+        self.coordinator.on_register = self.learned
         self.coordinator.start()
         self.lease.start()
         self._task = asyncio.get_running_loop().create_task(self._run(), name="failover")
@@ -108,20 +111,30 @@ class Failover:
     @property
     def register(self) -> Register | None:
         """The newest register known: etcd's, or while it does not answer what this replica has stored of it."""
-        stored = self._pair.node.register
+        stored = self.pair.node.register
         known = self.coordinator.register
         return known if known is not None and not is_newer(stored, known) else stored
+
+    def address_of(self, replica: str) -> str:
+        """Where a replica's broker is, as far as the register or its identity tells."""
+        return address_of(self.register, replica) if self.register is not None else place_of(replica)
+
+    @property
+    def holder_is_dead(self) -> bool:
+        """Its session has closed and its host refuses connections."""
+        register = self.coordinator.register
+        return register is not None and self._dead == register.epoch_id
 
     @property
     def holder_address(self) -> str:
         """Where the broker is that reigns or last reigned; empty if that is this one or nobody."""
         register = self.register
-        if register is None or register.holder == self._pair.node.record.replica:
+        if register is None or register.holder == self.pair.node.record.replica:
             return ""
         return address_of(register, register.holder)
 
     def _reign(self) -> Holder | None:
-        node = self._pair.node
+        node = self.pair.node
         if not node.is_open:
             return None
         return Holder(node.record.replica, node.record.promise.number, self._broker.address)
@@ -129,20 +142,22 @@ class Failover:
     def _changed(self) -> None:
         self._wake.set()
 
-    def _on_register(self, register: Register) -> None:
+    def learned(self, register: Register) -> None:
         """etcd has a newer register."""
-        master = self._pair.node.master
+        master = self.pair.node.master
+        if register.holder != self.pair.node.record.replica:
+            self._hands_over = False
         if master is not None:
             master.learned(register)
         elif not self.refusal:
-            self._pair.follow(self.holder_address)
+            self.pair.follow(self.holder_address)
 
-    async def _read(self) -> None:
+    async def read(self) -> None:
         """Reads etcd, and whether that fits to what this replica has stored: nobody begins anew over something older.
 
         What is stored came from etcd, so what is read afterwards is never older, unless etcd lost something.
         """
-        node, coordinator = self._pair.node, self.coordinator
+        node, coordinator = self.pair.node, self.coordinator
         stored = node.register
         await coordinator.read()
         node.coordinate(coordinator.home, self.lease.seconds)
@@ -150,7 +165,7 @@ class Failover:
         if self.refusal and self.refusal != refusal:
             log.error("this broker takes no part in its group: %s", self.refusal)
         elif refusal and not self.refusal:
-            self._pair.follow(self.holder_address)
+            self.pair.follow(self.holder_address)
 
     # --- deciding ---------------------------------------------------------------------------------------------------
 
@@ -161,11 +176,13 @@ class Failover:
             self._wake.clear()
             verdict = self.verdict
             try:
-                if self.refusal or refusal_of(self.coordinator, self._pair.node.register):
-                    await self._read()
+                if self.refusal or refusal_of(self.coordinator, self.pair.node.register):
+                    await self.read()
                 now = self._clock.monotonic()
                 verdict = self.verdict = decide(self._view(now), now)
                 await self._do(verdict)
+                if self.pair.node.is_open:
+                    await self.succession.consider(now)
             except (CoordinatorError, ReplicationError, OSError) as error:
                 log.warning("%s: came to nothing: %s", verdict.step.value, error)
                 verdict = Verdict(Step.REST, str(error))
@@ -179,10 +196,10 @@ class Failover:
                     pass
 
     def _view(self, now: float) -> View:
-        node, coordinator = self._pair.node, self.coordinator
+        node, coordinator = self.pair.node, self.coordinator
         register = coordinator.register
         lives = coordinator.holder is not None or now < self.vouches_until or coordinator.is_away
-        dead = register is not None and self._dead == register.epoch_id
+        dead = self.holder_is_dead
         if register is None or (lives and not dead) or self._broker.is_master:
             self._gone_since = self._others = None
         elif self._gone_since is None:
@@ -205,18 +222,18 @@ class Failover:
         )
 
     def hindrance(self) -> str:
-        health, record = self._broker.store.health, self._pair.node.record
+        health, record = self._broker.store.health, self.pair.node.record
         return hindrance_of(
-            priority=self._priority,
+            priority=self.priority,
             complete=record.complete,
             unhealthy="" if health.writable else f"its log can't be written: {health.reason}",
             observer=self._broker.live.broker.observer,
         )
 
     def _me(self) -> Candidate:
-        node = self._pair.node
+        node = self.pair.node
         epoch, end, _ = rank(node.record.history, self._broker.store.appended, node.record.alone_from)
-        return Candidate(replica=node.record.replica, epoch=epoch, end=end, priority=self._priority)
+        return Candidate(replica=node.record.replica, epoch=epoch, end=end, priority=self.priority)
 
     async def _do(self, verdict: Verdict) -> None:
         if verdict.step is Step.ASK:
@@ -226,22 +243,22 @@ class Failover:
             if await self._somebody_has_more():
                 self._not_before = self._clock.monotonic() + RETRY_SECONDS
             else:
-                await self._stand("first")
+                await self.stand("first")
         elif verdict.step is Step.RESUME:
-            await self._stand("restart")
+            await self.stand("restart")
         elif verdict.step is Step.STAND:
-            await self._stand("dead" if self._dead else "lease")
+            await self.stand("dead" if self._dead else "lease")
 
     async def _somebody_has_more(self) -> bool:
         """A store without a message does not begin a group that one with messages is about to join."""
         if self._broker.store.appended > 0:
             return False
-        view = await self._pair.look_around()
+        view = await self.pair.look_around()
         return any(one.end > 0 for one in view.seen)
 
     async def candidates(self) -> tuple[Candidate, ...]:
         """The other in-sync replicas that answer and may be elected."""
-        register, here = self.coordinator.register, self._pair.node.record.replica
+        register, here = self.coordinator.register, self.pair.node.record.replica
         if register is None:
             return ()
         others = [one for one in register.members if one.replica in register.in_sync and one.replica != here]
@@ -262,6 +279,38 @@ class Failover:
         priority = int(info.get("tandemqPriority", "0"))
         return Candidate(replica=member.replica, epoch=int(epoch), end=int(end), priority=priority)
 
+    def shown(self) -> dict[str, Any]:
+        """What operators see: coordinator, lease, who may be elected and why not the others."""
+        register, coordinator = self.coordinator.register, self.coordinator
+        return {
+            "place": str(coordinator.client.place),
+            "home": coordinator.home,
+            "answers": not coordinator.is_away and coordinator.was_read,
+            "trouble": coordinator.client.trouble,
+            "revision": coordinator.revision,
+            "lease_seconds": self.lease.seconds,
+            "lease_left": round(self.fence.left, 3) if self.pair.node.is_open else 0.0,
+            "vouched": self.lease.is_vouched,
+            "lapsed": self.lease.has_lapsed,
+            "one_copy_in": round(max(0.0, self.fence.alone_from - self._clock.monotonic()), 3)
+            if self.fence.wants_copies and self.fence.alone_from < float("inf")
+            else 0.0,
+            "holder": coordinator.holder.replica if coordinator.holder is not None else "",
+            "paused": register is not None and register.paused,
+            "pinned": register is not None and register.pinned,
+            "priority": self.priority,
+            "hindrance": self.hindrance(),
+            "refusal": self.refusal,
+            "verdict": self.verdict.why,
+            "elections": dict(self.elections),
+            "without_master_ms": int(self.without_master_s * 1000),
+        }
+
+    @property
+    def without_master_s(self) -> float:
+        """For how long nobody has reigned, as far as etcd tells; 0 while somebody does."""
+        return self._clock.monotonic() - self._gone_since if self._gone_since is not None else 0.0
+
     def facts(self) -> dict[str, str]:
         """What the others are told who decide who stands."""
         me = self._me()
@@ -274,14 +323,16 @@ class Failover:
 
     # --- standing ---------------------------------------------------------------------------------------------------
 
-    async def _stand(self, reason: str, *, ordered: bool = False, accept_loss: bool = False) -> bool:
+    async def stand(
+        self, reason: str, *, ordered: bool = False, pinned: bool = False, accept_loss: bool = False
+    ) -> bool:
         """Tries to open a reign; whether it did."""
-        pair, coordinator = self._pair, self.coordinator
+        pair, coordinator = self.pair, self.coordinator
         async with pair.changing:
             if self._broker.is_master:
                 return pair.node.is_open
             await self.lease.take()
-            await self._read()
+            await self.read()
             if self.refusal:
                 raise ReplicationError(self.refusal)
             register = coordinator.register
@@ -290,7 +341,7 @@ class Failover:
             if register is not None and not ordered:
                 log.warning("stands for election after epoch %d of %s", register.epoch, register.holder)
             began_at = self._clock.monotonic()
-            await pair.become_candidate(self._role, register, ordered=ordered)
+            await pair.become_candidate(self._role, register, ordered=ordered and pinned)
             pair.announce_soon(self._other_addresses(register))
             if accept_loss and pair.node.master is not None and not pair.node.is_open:
                 pair.node.master.allow()
@@ -313,7 +364,7 @@ class Failover:
         return False
 
     async def _until_open(self, deadline: float) -> bool:
-        node = self._pair.node
+        node = self.pair.node
         while self._clock.monotonic() < deadline:
             if node.is_open:
                 return True
@@ -336,7 +387,7 @@ class Failover:
 
     async def _swap(self, proposal: Propose) -> None:
         """Until the outcome is known, or nobody wants to know it any more."""
-        node, coordinator = self._pair.node, self.coordinator
+        node, coordinator = self.pair.node, self.coordinator
         expected, new = proposal
         claim = None
         if expected is None or expected.epoch != new.epoch:
@@ -364,17 +415,17 @@ class Failover:
 
     def _fence_old(self, old_lease: int, was_here: bool) -> None:
         """Before the first acknowledgement of a new reign: does another one's lease still live?"""
-        if not old_lease or old_lease == self.lease.id or was_here or self._handed:
+        if not old_lease or old_lease == self.lease.id or was_here or self.was_handed:
             self.fence.alone_from = float("-inf")
             return
         self.fence.alone_from = float("inf")
-        self._pair.spawn(self._old_lease_ends(old_lease), "the old lease")
+        self.pair.spawn(self._old_lease_ends(old_lease), "the old lease")
 
     async def _old_lease_ends(self, lease: int) -> None:
         await self.lease.old_one_ends(lease)
         await asyncio.sleep(max(0.0, self.fence.alone_from - self._clock.monotonic()))
-        if self._pair.node.master is not None and self._pair.node.is_open:
-            self._pair.node.master.settle()
+        if self.pair.node.master is not None and self.pair.node.is_open:
+            self.pair.node.master.settle()
             self._broker.start_services()
 
     # --- a dead process ---------------------------------------------------------------------------------------------
@@ -391,9 +442,9 @@ class Failover:
         if register is None or not port.isdecimal():
             return
         for _ in range(PROBES):
-            if self._pair.node.is_following or self._broker.is_master:
+            if self.pair.node.is_following or self._broker.is_master:
                 return
-            ports = (int(port), self._pair.ha_port_of(address))
+            ports = (int(port), self.pair.ha_port_of(address))
             refused = await asyncio.gather(*(is_refused(host, one) for one in ports if one))
             if all(refused):
                 self._dead = register.epoch_id
@@ -405,18 +456,18 @@ class Failover:
 
     def _lapsed(self, why: str) -> None:
         log.error("%s", why)
-        self._pair.node.count("lease-lapsed")
-        self._pair.spawn(self._broker.forbid_writes(why), "the lease has lapsed")
+        self.pair.node.count("lease-lapsed")
+        self.pair.spawn(self._broker.forbid_writes(why), "the lease has lapsed")
 
     def _resumed(self) -> None:
         log.warning("the lease is back, nobody else was elected: this master goes on")
-        self._pair.spawn(self._go_on(), "the lease is back")
+        self.pair.spawn(self._go_on(), "the lease is back")
 
     async def _go_on(self) -> None:
-        if self._pair.node.is_open and not self.fence.is_closed:
+        if self.pair.node.is_open and not self.fence.is_closed:
             self._broker.allow_writes()
-            if self._pair.node.master is not None:
-                self._pair.node.master.settle()
+            if self.pair.node.master is not None:
+                self.pair.node.master.settle()
 
     def closed(self, deposed: bool) -> None:
         """The reign of this node is over; `deposed`: it does not try to win it back."""
@@ -425,10 +476,12 @@ class Failover:
         if self._hands_over:
             self.lease.let_go()
         else:
-            self._pair.spawn(self.lease.give_up(), "give up the lease")
+            self.pair.spawn(self.lease.give_up(), "give up the lease")
 
-    async def _vouched(self) -> float:
-        return float("-inf")
+    def hands_over(self) -> None:
+        """This master steps down for another one: it does not stand again before that one had its time."""
+        self._hands_over = True
+        self._not_before = self._clock.monotonic() + 2 * self.lease.seconds
 
 
 def refusal_of(coordinator: Coordinator, stored: Register | None) -> str:

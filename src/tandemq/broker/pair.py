@@ -32,7 +32,7 @@ from tandemq.codec.codes import ResponseCode
 from tandemq.codec.command import Command, encode_response
 from tandemq.codec.ha_reasons import Reason
 from tandemq.codec.ha_register import GROUP_HOME, Member, Register
-from tandemq.errors import CodecError, ConfigError, RemotingError, ReplicationError, ReplyError
+from tandemq.errors import CodecError, ConfigError, CoordinatorError, RemotingError, ReplicationError, ReplyError
 from tandemq.remoting.access.needs import GET, UPDATE, needs, on_cluster
 from tandemq.remoting.connection import Connection
 from tandemq.remoting.dispatch import Handler
@@ -229,6 +229,11 @@ class Pair:
             broker.assume_role(BrokerRole.SLAVE, self._slave_id or 1)
         elif not broker.is_master and self._slave_id:
             broker.assume_role(BrokerRole.SLAVE, self._slave_id)
+
+    async def hand_over(self) -> None:
+        """Before anything stops: with a coordinator another one takes over at once."""
+        if self.failover is not None:
+            await self.failover.succession.hand_over("this broker stops")
 
     async def tell_slaves(self) -> None:
         """Before the ports close: an offset committed just now is not left to the master alone."""
@@ -584,6 +589,8 @@ class Pair:
         """Where requests go that only a master can answer; empty while this node reigns or knows of nobody who does."""
         if self._live.broker.observer:
             return ""
+        if self.failover is not None:
+            return self.failover.holder_address
         if self._broker.is_master:
             address = self._successor
         else:  # one that was only guessed, or is not ours, is not given what clients send
@@ -737,8 +744,14 @@ class Pair:
                 f"this order means epoch {meant}, the group is in epoch {register.epoch} now: see `tandemq ha status`"
             )
 
-    async def promote(self, role: BrokerRole, *, accept_loss: bool) -> str:
-        """Makes this slave the master; what was done, in words.  ReplicationError if it should not be."""
+    async def promote(self, role: BrokerRole, *, accept_loss: bool, pinned: bool = True) -> str:
+        """Makes this slave the master; what was done, in words.  ReplicationError if it should not be.
+
+        `pinned`: with a coordinator, a preferred master does not take the reign back by itself.
+        """
+        if self.failover is not None:
+            succession = self.failover.succession
+            return await self._ordered("promote", lambda: succession.promote(accept_loss=accept_loss, pinned=pinned))
         return await self._ordered("promote", lambda: self._promote(role, accept_loss))
 
     async def _promote(self, role: BrokerRole, accept_loss: bool) -> str:
@@ -753,7 +766,7 @@ class Pair:
             record = self.node.record
             unheard = await self._check_promotion(record, accept_loss)
             self._broker.forwarder.expect_hand_over()
-            old = await self._demote_master(accept_loss)
+            old = await self.demote_master(accept_loss)
             self._predecessor = old
             ask = frozenset({old}) if old and record.register is None else frozenset()
             former_id = self._slave_id or self._live.broker.broker_id
@@ -765,7 +778,7 @@ class Pair:
             await self._announce()
             if accept_loss and self.node.master is not None and not self.node.is_open:
                 self.node.master.allow()
-            await self._until_open(OPEN_SECONDS)
+            await self.until_open(OPEN_SECONDS)
             if not self.node.is_open:
                 return self._give_up()
             self.node.remember_role(role.value)
@@ -826,7 +839,7 @@ class Pair:
             "them, or use --accept-loss"
         )
 
-    async def _until_open(self, seconds: float) -> None:
+    async def until_open(self, seconds: float) -> None:
         """The others need a moment to hear of it and come; an operator is better told the outcome."""
         clock, writer = self._broker.clock, self._broker.writer
         deadline = clock.monotonic() + seconds
@@ -850,10 +863,10 @@ class Pair:
             raise ReplicationError(text)
         view = await self._lookout.look(LOOK_SECONDS)
         self.node.master.allow(group_gone=not any(one.group_id for one in view.seen))
-        await self._until_open(OPEN_SECONDS)
+        await self.until_open(OPEN_SECONDS)
         return f"{self._broker.address} goes on without {waits or 'the replicas it waited for'}"
 
-    async def _demote_master(self, accept_loss: bool) -> str:
+    async def demote_master(self, accept_loss: bool) -> str:
         """Asks the master we follow to hand over; its identity if it did, empty if it can't be reached."""
         slave = self.node.slave
         if slave is None or not self.node.is_following or not isinstance(slave.state, SlaveState):
@@ -900,7 +913,10 @@ class Pair:
                     self._broker.allow_writes()
                 raise
             await self._server.told(TELL_SECONDS, stopping=False)
-            self._slave_id = slave_id or self._slave_id
+            if self.failover is not None:
+                self.failover.hands_over()
+            else:
+                self._slave_id = slave_id or self._slave_id
             self.node.master.order(0, "the operator demotes it")
         return f"{self._broker.address} steps down and follows the next master"
 
@@ -1001,6 +1017,8 @@ class Pair:
             PairCode.ANNOUNCE: self._on_announce,
             PairCode.HA_DETAIL: self._on_detail,
             PairCode.FORGET: self._on_forget,
+            PairCode.PAUSE: self._on_pause,
+            PairCode.VOUCH: self._on_vouch,
         }
 
     @needs(on_cluster(UPDATE), key=True)
@@ -1008,7 +1026,7 @@ class Pair:
         role = BrokerRole(command.ext.get("role", BrokerRole.SYNC_MASTER.value))
         self._check_order(command.ext)
         accept_loss = "true" in (command.ext.get("acceptLoss"), command.ext.get("force"))
-        text = await self.promote(role, accept_loss=accept_loss)
+        text = await self.promote(role, accept_loss=accept_loss, pinned=command.ext.get("handOver") != "true")
         return encode_response(command.opaque, ResponseCode.SUCCESS, text)
 
     @needs(on_cluster(UPDATE), key=True)
@@ -1022,6 +1040,25 @@ class Pair:
         self._check_order(command.ext)
         text = self.forget(command.ext.get("replica", ""), accept_loss=command.ext.get("acceptLoss") == "true")
         return encode_response(command.opaque, ResponseCode.SUCCESS, text)
+
+    @needs(on_cluster(UPDATE), key=True)
+    async def _on_pause(self, connection: Connection, command: Command) -> bytes:
+        self._check_order(command.ext)
+        if self.failover is None:
+            raise ReplicationError("this group has no coordinator (haCoordinator): nobody is elected anyway")
+        try:
+            text = await self.failover.succession.pause(command.ext.get("paused") == "true")
+        except CoordinatorError as error:
+            raise ReplicationError(str(error)) from error
+        return encode_response(command.opaque, ResponseCode.SUCCESS, text)
+
+    @needs(on_cluster(UPDATE), audited=False, key=True)
+    def _on_vouch(self, connection: Connection, command: Command) -> bytes:
+        if self.failover is None:
+            raise ReplicationError("this broker has no coordinator")
+        epoch = command.ext.get("epoch", "")
+        self.failover.succession.vouch(command.ext.get("replica", ""), int(epoch) if epoch.isdecimal() else 0)
+        return encode_response(command.opaque, ResponseCode.SUCCESS)
 
     def forget(self, name: str, *, accept_loss: bool) -> str:
         """Takes a replica out of the group for good; `name` is its identity, or an address that names exactly one."""
@@ -1081,6 +1118,7 @@ class Pair:
         found["brokerId"] = broker.broker_id
         found["address"] = self._broker.address
         found["brokerRole"] = self._broker.role.value
+        found["coordination"] = self.failover.shown() if self.failover is not None else None
         if self._waits is not None:
             found["role"], found["phase"] = "master", "waiting for word from its group"
         refusal, health = self._broker.writer.refusal, self._broker.store.health

@@ -6,6 +6,7 @@ the register still names this node.
 """
 
 import asyncio
+import contextlib
 import logging
 from collections.abc import Awaitable, Callable
 
@@ -54,6 +55,7 @@ class ReignLease:
         self._tasks = [
             loop.create_task(self._keep(), name="lease"),
             loop.create_task(self._guard(), name="lease guard"),
+            loop.create_task(self._be_vouched(), name="vouching"),
         ]
 
     async def stop(self) -> None:
@@ -104,10 +106,8 @@ class ReignLease:
         while True:
             await asyncio.sleep(self.seconds / 4)
             if self.id:
-                try:
+                with contextlib.suppress(CoordinatorError):
                     await self._renew()
-                except CoordinatorError:
-                    await self._ask_to_vouch()
 
     async def _renew(self) -> None:
         lease, sent_at = self.id, self._clock.monotonic()
@@ -134,15 +134,18 @@ class ReignLease:
             self.is_vouched = False
             self.fence.renewed(sent_at, self.seconds)
 
-    async def _ask_to_vouch(self) -> None:
-        if self._reign() is None or not self._coordinator.is_away:
-            return
-        until = await self._vouched()
-        if until > self.fence.until:
-            if not self.is_vouched:
-                log.warning("etcd does not answer: the reign goes on, all in-sync members vouch for it")
-            self.is_vouched = True
-            self.fence.until = until
+    async def _be_vouched(self) -> None:
+        """While etcd is away the in-sync members are asked, well before the lease runs out."""
+        while True:
+            await asyncio.sleep(GUARD_SECONDS)
+            if self._reign() is None or not self._coordinator.is_away or self.fence.left > self.seconds / 2:
+                continue
+            until = await self._vouched()
+            if self._reign() is not None and until > self.fence.until:
+                if not self.is_vouched:
+                    log.warning("etcd does not answer: the reign goes on, all in-sync members vouch for it")
+                self.is_vouched = True
+                self.fence.until = until
 
     async def _guard(self) -> None:
         while True:

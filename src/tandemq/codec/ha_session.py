@@ -317,12 +317,22 @@ def encode_data_header(
     return _header(_DATA_KIND, len(fixed) + len(data), checksum, flags) + fixed
 
 
+def packed(data: bytes | memoryview) -> bytes:
+    """Log bytes as a packed frame holds them; takes a millisecond for PACK_SIZE_MAX of them."""
+    return compress(data, COMPRESSION_ZSTD, level=PACK_LEVEL)[0]
+
+
 def encode_packed(
-    epoch: int, offset: int, confirmed: int, data: bytes | memoryview, flush: bool = False, lone: bool = False
+    epoch: int,
+    offset: int,
+    confirmed: int,
+    data: bytes | memoryview,
+    flush: bool = False,
+    lone: bool = False,
+    text: bytes = b"",
 ) -> bytes:
-    """Returns a whole frame of log bytes from `offset`, at most PACK_SIZE_MAX, for a thin link."""
-    packed, _ = compress(data, COMPRESSION_ZSTD, level=PACK_LEVEL)
-    payload = _PACKED.pack(epoch, offset, confirmed, len(data)) + packed
+    """Returns a whole frame of log bytes from `offset`, at most PACK_SIZE_MAX; `text` is them packed already."""
+    payload = _PACKED.pack(epoch, offset, confirmed, len(data)) + (text or packed(data))
     flags = (_FLUSH if flush else 0) | (_LONE if lone else 0)
     return _header(_PACKED_KIND, len(payload), crc32(payload), flags) + payload
 

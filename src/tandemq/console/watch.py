@@ -328,9 +328,8 @@ class Watch:
                 self._change(report.group, "Joined", f"{report.address} is there", "healthy")
             elif old.answers and not report.answers:
                 role = "the master" if old.detail.get("role") == "master" else "a slave"
-                self._change(
-                    report.group, "Lost", f"{report.address}, {role}, does not answer: {report.error}", "danger"
-                )
+                why = report.error.removeprefix(f"{report.address}: ")
+                self._change(report.group, "Lost", f"{report.address}, {role}, does not answer: {why}", "danger")
             elif report.answers and not old.answers:
                 self._change(report.group, "Back", f"{report.address} answers again", "healthy")
         words = {group.name: (group.tone, _plain(group.word)) for group in before.groups}
@@ -340,7 +339,8 @@ class Watch:
         servers = {server.address: server.answers for server in before.name_servers}
         for server in now.name_servers:
             if servers.get(server.address, server.answers) != server.answers:
-                text = "answers again" if server.answers else f"does not answer: {server.error}"
+                why = server.error.removeprefix(f"{server.address}: ")
+                text = "answers again" if server.answers else f"does not answer: {why}"
                 self._change("", "Name server", f"{server.address} {text}", "" if server.answers else "unknown")
 
     def _change(self, group: str, what: str, text: str, tone: str) -> None:

@@ -74,7 +74,7 @@ class EtcdClient:
     def __init__(
         self, place: Place, *, tls: ssl.SSLContext | None = None, user: str = "", password: str = "", timeout: float
     ) -> None:
-        """`timeout`: seconds that one endpoint may take before the next is asked."""
+        """`timeout`: seconds that one endpoint may take before the next is asked; a call ends after twice as long."""
         self.place = place
         self.timeout = timeout
         self._tls = tls
@@ -187,9 +187,11 @@ class EtcdClient:
         """Asks one endpoint after the other; CoordinatorError with what each one said if none answers."""
         data = msgspec.json.encode(body)
         troubles: list[str] = []
+        deadline = asyncio.get_running_loop().time() + 2 * self.timeout
         for endpoint in list(self._order):
             try:
-                async with asyncio.timeout(self.timeout):
+                now = asyncio.get_running_loop().time()
+                async with asyncio.timeout(min(self.timeout, max(0.0, deadline - now))):
                     answer = await self._ask(endpoint, path, data)
             except Refused as error:
                 if not error.is_passing:

@@ -26,6 +26,7 @@ class ReplicationConfig:
         "An idle HA connection is proved alive this often, from both ends.",
         unit="ms",
         minimum=10,
+        maximum=600_000,
         tunable=True,
     )
     housekeeping_interval_ms: int = setting(
@@ -34,6 +35,7 @@ class ReplicationConfig:
         "An HA connection that was silent this long is closed.",
         unit="ms",
         minimum=30,
+        maximum=3_600_000,
         tunable=True,
     )
     transfer_batch_size: int = setting(
@@ -58,6 +60,7 @@ class ReplicationConfig:
         "A slave this many bytes behind is not in sync: producers are told at once instead of waiting for it.",
         unit="bytes",
         minimum=1,
+        maximum=1 << 40,
         tunable=True,
         aliases=("haSlaveFallbehindMax",),
     )
@@ -67,6 +70,7 @@ class ReplicationConfig:
         "How long a send waits for its flush and its copies, both under this one deadline.",
         unit="ms",
         minimum=1,
+        maximum=600_000,
         tunable=True,
     )
     ack_poll_us: int = setting(
@@ -115,6 +119,7 @@ class ReplicationConfig:
         "Bytes per second to each slave when haFlowControlEnable is set.",
         unit="bytes/s",
         minimum=1024,
+        maximum=1 << 40,
         tunable=True,
     )
     compression: str = setting(
@@ -129,6 +134,7 @@ class ReplicationConfig:
         "A slave that has been away this long leaves the in-sync set, once this node's own disk holds what it held.",
         unit="ms",
         minimum=1,
+        maximum=86_400_000,
         tunable=True,
     )
     rejoin_wait_ms: int = setting(

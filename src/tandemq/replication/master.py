@@ -10,6 +10,7 @@ import os
 import socket
 from collections import deque
 from collections.abc import Callable, Iterable, Sequence
+from functools import partial
 from hashlib import sha256
 
 from tandemq.clock import Clock
@@ -33,6 +34,7 @@ from tandemq.replication.decisions import (
 from tandemq.replication.epochs import ReplicaRecord
 from tandemq.replication.hands import StoreHands
 from tandemq.replication.master_state import MasterState, Phase, Place
+from tandemq.replication.packing import PACK_BESIDE_MIN, Packing
 from tandemq.replication.poller import Poller
 from tandemq.replication.session import SessionState
 from tandemq.replication.tls_wire import HaTls, TlsWire
@@ -116,6 +118,7 @@ class MasterShell:
         self._stopped = False
         self._summing: dict[Place, set[int]] = {}
         """Bulk that is being summed for its seal -> sessions that wait for it."""
+        self._packing = Packing()
 
     # --- life -------------------------------------------------------------------------------------------------------
 
@@ -211,6 +214,7 @@ class MasterShell:
 
     def _lost(self, session: int, text: str) -> None:
         wire = self._wires.pop(session, None)
+        self._packing.forget(session)
         now = self._clock.monotonic()
         if wire is not None and not wire.is_ready:
             self._act(self.state.disconnected(session, now, Reason.TLS, text))
@@ -333,7 +337,15 @@ class MasterShell:
             data = store.slice(offset, size)
             if size > ha.BULK_SIZE_MIN and self._sums_beside(session, offset, data, wait=True):
                 return
-            packed = state.packed_frame(session, data)
+            text = b""
+            if state.sessions[session].packs and size >= PACK_BESIDE_MIN:
+                ready = self._packing.take(session, offset, size)
+                if ready is None:
+                    self._packing.begin(self._loop, session, offset, data, partial(self._pump_one, session))
+                    return
+                size, text = ready
+                data = data[:size]
+            packed = state.packed_frame(session, data, text)
             header = packed or state.frame_header(session, data)
             state.sent(session, offset + size, now)
             if packed is not None:
@@ -436,6 +448,7 @@ class MasterShell:
                 wire.send(decision.frame())
         elif isinstance(decision, Close):
             wire = self._wires.pop(decision.session, None)
+            self._packing.forget(decision.session)
             if wire is not None:
                 wire.close()
         elif isinstance(decision, Prepare):

@@ -1264,7 +1264,8 @@ class MasterState:
         if session is None or not session.is_streaming or self.phase is not Phase.OPEN:
             return None
         stop = self.record.history.stop_of(session.sent, self.log.end)
-        size = min(stop - session.sent, self.terms.classic_batch if session.classic else self.terms.batch)
+        size_max = self.terms.classic_batch if session.classic else min(self.terms.batch, session.frame_max)
+        size = min(stop - session.sent, size_max)
         if session.packs:
             size = min(size, ha.PACK_SIZE_MAX)
         if self.terms.rate_max is not None:
@@ -1327,15 +1328,18 @@ class MasterState:
         while len(self._digests) > DIGESTS_MAX:
             del self._digests[next(iter(self._digests))]
 
-    def packed_frame(self, session_id: int, data: memoryview | bytes) -> bytes | None:
-        """Returns a batch as the whole frame that a slave behind a thin link asked for; None for any other slave."""
+    def packed_frame(self, session_id: int, data: memoryview | bytes, text: bytes = b"") -> bytes | None:
+        """Returns a batch as the whole frame that a slave behind a thin link asked for; None for any other slave.
+
+        `text` is what the bytes are packed, if the shell has done that already.
+        """
         session = self.sessions[session_id]
         if not session.packs:
             return None
         session.told_confirmed = self.confirmed
         epoch = self.record.history.number_at(session.sent)
         acks = self.acks
-        frame = ha.encode_packed(epoch, session.sent, self.confirmed, data, acks.wants_durable, acks.is_lone)
+        frame = ha.encode_packed(epoch, session.sent, self.confirmed, data, acks.wants_durable, acks.is_lone, text)
         return frame if session.seal is None else ha.sealed(frame, session.seal)
 
     def sent(self, session_id: int, stop: int, now: float) -> None:

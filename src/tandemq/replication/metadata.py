@@ -48,6 +48,8 @@ class PairCode(IntEnum):
     ANNOUNCE = 32104
     HA_DETAIL = OperatorCode.HA_DETAIL
     FORGET = 32106
+    PAUSE = 32107
+    VOUCH = 32108
     FORWARD = 32110
     """A request of a client that only a master can answer, handed on by another broker of its group."""
 

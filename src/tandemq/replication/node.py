@@ -27,7 +27,7 @@ from tandemq.replication.master import MasterShell
 from tandemq.replication.master_state import MasterState, MasterTerms, Phase
 from tandemq.replication.relay import RelayShell
 from tandemq.replication.relay_state import RelayLog, RelayState, RelayTerms
-from tandemq.replication.session import Departure, Session
+from tandemq.replication.session import Departure, Session, have_all
 from tandemq.replication.slave import ClassicSurvey, Find, SlaveShell
 from tandemq.replication.slave_state import ClassicSlaveState, SlavePhase, SlaveState, SlaveTerms
 from tandemq.replication.status import HaStatus, ReplicaStatus, register_shown
@@ -400,7 +400,7 @@ class ReplicaNode:
         while self.master is not None:
             sessions = [s for s in self.master.state.sessions.values() if s.is_streaming and not s.observer]
             end = self._store.appended
-            if sessions and all(s.received >= end for s in sessions):
+            if have_all(sessions, end):
                 return
             if self._clock.monotonic() >= deadline:
                 behind = ", ".join(f"{s.replica} at {s.received}" for s in sessions) or "no slave is connected"

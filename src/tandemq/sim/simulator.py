@@ -25,6 +25,7 @@ from tandemq.model.ack_level import AckLevel
 from tandemq.replication.acks import PutStatus
 from tandemq.replication.master_state import MasterTerms, Phase
 from tandemq.replication.promotion import refusal_of
+from tandemq.replication.session import have_all
 from tandemq.replication.slave_state import SlaveTerms
 from tandemq.sim.ledger import Entry, Ledger, Violation
 from tandemq.sim.network import EventQueue, SimulatedNetwork
@@ -467,8 +468,7 @@ class World(Watcher):
             if not old.alive or old.incarnation != incarnation or master is None or not old.is_open:
                 then()
                 return
-            sessions = [one for one in master.sessions.values() if one.is_streaming]
-            if sessions and all(one.received >= old.store.appended for one in sessions):
+            if have_all(master.sessions.values(), old.store.appended):
                 self._tell(f"{old.name} hands over")
                 old.guarded(lambda: old.act(master.order(0, "the operator demotes it", self.events.now)))
                 then()

@@ -1,10 +1,11 @@
 """Real brokers of one group with a real etcd, under load that goes to whoever the name server shows as master.
 
 async with FailoverGroup(tmp_path) as group:
+    master = await group.up()
     load = group.load()
-    master = await group.master_of_now()
     master.kill()
-    await group.another_master(master)
+    await group.reigning(besides=master)
+    master.start()
     await group.check_all(await load.stop())
 """
 
@@ -13,6 +14,8 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any
 
+from tandemq.codec.command import Command
+from tandemq.replication.metadata import PairCode
 from tandemq.testing.etcd import RealEtcd
 from tandemq.testing.pair import BrokerProcess, LoadResult, RealPair
 from tandemq.testing.waiting import until
@@ -74,6 +77,29 @@ class FailoverGroup(RealPair):
         master: BrokerProcess = await until(found, lambda: f"a master: {seen}\n{self._logs()}", seconds=seconds)
         self.writer_address = master.address
         return master
+
+    async def follows(self, broker: BrokerProcess, master: BrokerProcess) -> None:
+        """Until a broker follows that master."""
+        seen: dict[str, Any] = {}
+
+        async def found() -> bool:
+            nonlocal seen
+            seen = await self.status(broker)
+            return seen.get("phase") == "following" and seen.get("master") == master.ha_address
+
+        await until(found, lambda: f"{broker.address} follows: {seen}\n{self._logs()}")
+
+    async def promoted(self, broker: BrokerProcess) -> None:
+        """Orders a broker to reign; returns when it does."""
+        reply = await self.client.invoke(broker.address, Command(PairCode.PROMOTE), 30)
+        assert reply.code == 0, reply.remark
+        self.writer_address = broker.address
+
+    async def paused(self, paused: bool, broker: BrokerProcess | None = None) -> None:
+        """Pauses elections, or lets them go on."""
+        command = Command(PairCode.PAUSE, {"paused": "true" if paused else "false"})
+        reply = await self.client.invoke((broker or self.brokers[0]).address, command, 10)
+        assert reply.code == 0, reply.remark
 
     async def check_all(self, result: LoadResult) -> None:
         """As `check`, for a group whose members take over from each other when they are stopped one by one."""
