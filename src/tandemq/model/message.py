@@ -70,7 +70,7 @@ def decode_properties(text: bytes) -> dict[str, str]:
 
 
 def java_hash(text: str) -> int:
-    """Java's String.hashCode: signed 32 bit, over UTF-16 units."""
+    """Returns Java's String.hashCode: signed 32 bit, over UTF-16 units."""
     h = 0
     if text.isascii():
         for unit in text.encode():
@@ -127,7 +127,7 @@ class Message:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StoredMessage:
-    """A record of the log, decoded. `body` is as stored: see `codec.compression` for what sys_flag says about it."""
+    """A record of the log, decoded. `body` is as stored: see `formats.compression` for what sys_flag says about it."""
 
     topic: str
     queue_id: int

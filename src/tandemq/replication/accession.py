@@ -35,6 +35,7 @@ class Case(Enum):
     PROMOTED = "another member is promoted"
     LOST_DISK = "the holder's disk is lost"
     NOT_NAMED = "the register does not name this replica"
+    ELECTED = "elected with the coordinator's register"
 
 
 @dataclass(frozen=True, slots=True)
@@ -123,6 +124,27 @@ def judge(me: Heard, opened: bool, heard: Iterable[Heard]) -> Judgement | None:
     if own is None and place_of(me.replica) == place_of(holder):
         missing = frozenset((everybody - {holder, me.replica} - clean) | classic)
         return Judgement(Case.LOST_DISK, register, missing, crashed & missing, replaces=holder)
+    return Judgement(Case.NOT_NAMED, register, yields=True)
+
+
+def judge_elected(me: Heard, register: Register, heard: Iterable[Heard]) -> Judgement:
+    """Whether this candidate may open by a register that lives with a coordinator, where the newest is always known.
+
+    An in-sync replica: when it has heard every other one but the last holder.  The last holder, and a member that is
+    not in sync: when it has heard everybody in sync.  The empty store at the holder's address: every other member.
+    """
+    present = {me.replica, *(one.replica for one in heard)}
+    clean = {one.replica for one in (me, *heard) if one.clean}
+    in_sync, holder = frozenset(register.in_sync), register.holder
+    if me.replica == holder:
+        return Judgement(Case.ELECTED, register, in_sync - present)
+    if me.replica in register.member_ids:
+        needed = in_sync - {holder} if me.replica in in_sync else in_sync
+        missing = needed - clean
+        return Judgement(Case.ELECTED, register, missing, missing & present)
+    if me.register is None and place_of(me.replica) == place_of(holder):
+        missing = register.member_ids - {holder, me.replica} - clean
+        return Judgement(Case.LOST_DISK, register, missing, missing & present, replaces=holder)
     return Judgement(Case.NOT_NAMED, register, yields=True)
 
 

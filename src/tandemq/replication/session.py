@@ -32,6 +32,11 @@ class SessionState(Enum):
 
 STREAMING = (SessionState.CATCHING_UP, SessionState.IN_SYNC)
 
+FRAME_SIZE_FIRST = 1 << 20
+FRAME_SIZE_LEAST = 64 << 10
+QUICK_S, SLOW_S = 0.125, 0.5
+"""A frame that leaves in less time may be followed by a larger one; after one that takes longer they are smaller."""
+
 
 @dataclass(slots=True)
 class Session:
@@ -77,6 +82,11 @@ class Session:
     """It has stored the register that a group of the version before is about to get."""
     caught_up_at: float | None = None
     """Since when, or last when, it had everything."""
+    frame_max: int = FRAME_SIZE_FIRST
+    """Log bytes of a frame that take less than a second on this link: what a cut link or a heartbeat loses by one."""
+    frame_size: int = 0
+    frame_at: float = 0.0
+    """Log bytes of the last frame, and when it began to leave."""
     budget: float = 0.0
     budget_at: float = 0.0
     reports: ReportReader = field(default_factory=ReportReader)
@@ -97,6 +107,13 @@ class Session:
     def was_sent(self, stop: int, now: float) -> None:
         """Log bytes up to `stop` are on their way."""
         size = stop - self.sent
+        if self.frame_size == self.frame_max:  # more followed at once, so the time until now is what it took
+            took = now - self.frame_at
+            if took > SLOW_S:
+                self.frame_max = max(FRAME_SIZE_LEAST, self.frame_max // 2)
+            elif took < QUICK_S:
+                self.frame_max *= 2
+        self.frame_size, self.frame_at = size, now
         self.sent = stop
         self.last_sent = now
         self.budget -= size

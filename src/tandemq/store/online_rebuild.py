@@ -180,6 +180,7 @@ class OnlineRebuild:
     def _step(self, size: int) -> None:
         before = self.dispatcher.position
         self.unsynced |= self.dispatcher.run(self._owner.dispatched, size)
+        self.unsynced &= self.queues.table.keys()  # the log may say that a topic was deleted
         if self.dispatcher.position == before:
             raise StoreError(
                 f"the rebuild stopped at offset {before}: {self.dispatcher.problem or 'no whole record there'}; "
@@ -236,7 +237,7 @@ class OnlineRebuild:
         self.unsynced.clear()
         self.queues.take_new_directories()
         if self.index is not None:
-            files += self.index.take_dirty()
+            files += self.index.take_dirty()[0]
             directories.add(rebuild / layout.INDEX)
 
         def sync() -> None:

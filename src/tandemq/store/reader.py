@@ -15,6 +15,8 @@ from tandemq.store.results import GetResult, GetStatus
 
 QUERY_CANDIDATES_MAX = 4096
 """Index entries one query looks at: a hash shared by a million messages must not stop the broker."""
+QUERY_SIZE_MAX = 8 << 20
+"""Bytes of the records that one query reads, for the same reason; the first is read whatever it has."""
 
 
 class Reader:
@@ -64,7 +66,7 @@ class Reader:
         return self._queues.keys()
 
     def queue_range(self, topic: str, queue_id: int) -> tuple[int, int]:
-        """(min, max): [min, max) can be read; (0, 0) for a queue that does not exist."""
+        """Returns (min, max): [min, max) can be read; (0, 0) for a queue that does not exist."""
         queue = self._queues.get((topic, queue_id))
         if queue is None:
             return 0, 0
@@ -80,7 +82,7 @@ class Reader:
         match: Callable[[int], bool] | None = None,
         scan_max: int = 800,
     ) -> GetResult:
-        """Up to `max_count` messages from a queue offset on, as slices of the log. At least one if there is one."""
+        """Returns up to `max_count` messages from a queue offset on, as slices of the log; one at least, if any."""
         queue = self._queues.get((topic, queue_id))
         if queue is None:
             return GetResult(GetStatus.NO_MATCHED_LOGIC_QUEUE, [], 0, 0, 0, 0, 0)
@@ -119,7 +121,7 @@ class Reader:
         return GetResult(status, slices, position, lowest, highest, count, last_end, runs[0][0] if runs else 0)
 
     def search_by_time(self, topic: str, queue_id: int, timestamp_ms: int, upper: bool = False) -> int:
-        """The first queue offset stored at or after a time; with `upper`, the last stored at or before it."""
+        """Returns the first queue offset stored at or after a time; with `upper`, the last stored at or before it."""
         queue = self._queues.get((topic, queue_id))
         if queue is None:
             return 0
@@ -141,26 +143,27 @@ class Reader:
         return store_timestamp(self._log.slice(physical_offset, size), 0)
 
     def store_time(self, topic: str, queue_id: int, queue_offset: int) -> int:
-        """When the message at a queue offset was stored (ms); -1 if it is not there."""
+        """Returns when the message at a queue offset was stored (ms), -1 if it is not there."""
         queue = self._queues.get((topic, queue_id))
         if queue is None or not queue.min_offset(self._log.first_offset) <= queue_offset < queue.count:
             return -1
         return self._store_time(queue, queue_offset)
 
     def earliest_store_time(self, topic: str, queue_id: int) -> int:
-        """Store time of the oldest message of a queue; -1 if it has none."""
+        """Returns the store time of the oldest message of a queue, -1 if it has none."""
         return self.store_time(topic, queue_id, self.queue_range(topic, queue_id)[0])
 
     # -- reading by key
 
     def query(self, topic: str, key: str, max_count: int, begin_ms: int, end_ms: int) -> list[StoredMessage]:
-        """Messages of a topic with this key (KEYS or UNIQ_KEY) stored in the time range, newest first."""
+        """Returns the messages of a topic with this key (KEYS or UNIQ_KEY) stored in the time range, newest first."""
         if self._index is None:
             return []
         max_count = min(max_count, self._query_count_max)
         key_hash = TopicHasher(topic).key_hash(key.encode())
         found: list[StoredMessage] = []
         seen: set[int] = set()
+        size = 0
         for looked_at, physical_offset in enumerate(self._index.find(key_hash, begin_ms, end_ms)):
             if len(found) >= max_count or looked_at >= QUERY_CANDIDATES_MAX:
                 break
@@ -171,6 +174,9 @@ class Reader:
                 message = self.read(physical_offset)
             except (CodecError, OffsetOutOfRange):
                 continue  # an index entry is a hint, the log decides
+            size += message.size
+            if size > QUERY_SIZE_MAX and len(seen) > 1:
+                break
             keys = [message.properties.get(UNIQUE_KEY), *message.properties.get(KEYS, "").split(" ")]
             if message.topic == topic and key in keys and begin_ms <= message.store_timestamp <= end_ms:
                 found.append(message)
@@ -178,7 +184,7 @@ class Reader:
 
 
 def _range_problem(queue_offset: int, lowest: int, highest: int) -> tuple[GetStatus | None, int]:
-    """(status, where to read instead) when an offset is outside the queue, as upstream corrects it."""
+    """Returns (status, where to read instead) when an offset is outside the queue, as upstream corrects it."""
     if highest == 0:
         return GetStatus.NO_MESSAGE_IN_QUEUE, 0
     if queue_offset < lowest:

@@ -141,6 +141,26 @@ class GroupTable:
             if configs_before.get(name) != taken.get(name) or forbidden_before.get(name) != forbidding.get(name)
         )
 
+    def take_part(
+        self,
+        part: Mapping[str, SubscriptionGroupConfig | None],
+        version: DataVersion,
+        forbidden: Mapping[str, Mapping[str, int] | None],
+    ) -> None:
+        """Takes over what changed at the master, on its slave; None for what is gone there."""
+        for name, config in part.items():
+            if config is not None and group_name_problem(name) is None:
+                self._configs[name] = config
+            elif name not in SYSTEM_GROUPS:
+                self._configs.pop(name, None)
+        for name, topics in forbidden.items():
+            if topics:
+                self._forbidden[name] = dict(topics)
+            else:
+                self._forbidden.pop(name, None)
+        self.version = version
+        self._announce({*part, *forbidden})
+
     def members(self) -> dict[str, Any]:
         """Returns the small members of subscriptionGroup.json."""
         return {"dataVersion": bodies.data_version_json(self.version)}
@@ -148,8 +168,11 @@ class GroupTable:
     def maps(self) -> Iterable[tuple[str, Iterable[tuple[str, Any]]]]:
         """Returns the maps of subscriptionGroup.json; iterating survives changes of the table."""
         configs = ((config.name, bodies.group_config_json(config)) for config in list(self._configs.values()))
-        forbidden = [(group, dict(topics)) for group, topics in self._forbidden.items()]
-        return [("forbiddenTable", forbidden), ("subscriptionGroupTable", configs)]
+        return [("forbiddenTable", self.all_forbidden().items()), ("subscriptionGroupTable", configs)]
+
+    def all_forbidden(self) -> dict[str, dict[str, int]]:
+        """Returns group -> topic -> mask of everything that is forbidden."""
+        return {group: dict(topics) for group, topics in self._forbidden.items()}
 
     def change(self, names: Iterable[str]) -> dict[str, Any]:
         """Returns the part of subscriptionGroup.json that holds these groups, None for those that are gone."""

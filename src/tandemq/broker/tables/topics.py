@@ -33,8 +33,9 @@ from tandemq.model.topic import (
 )
 
 READ_WRITE = PERM_READ | PERM_WRITE
-QUEUES_MAX = 65_536
-"""More queues than any topic needs; a queue costs a file when it gets its first message."""
+QUEUES_MAX = 16_384
+"""More queues than any topic needs; a queue costs a file when it gets its first message, and whoever asks for a topic's
+statistics asks about each of them."""
 UNIT_TOPIC = 1
 UNIT_SUB_TOPIC = 2
 """topicSysFlag bits (TopicSysFlag)."""
@@ -210,6 +211,20 @@ class TopicTable:
         before, self._configs, self.version = self._configs, taken, version
         names = [name for name, config in taken.items() if before.get(name) != config]
         names += [name for name in before if name not in taken]
+        self._announce(names)
+
+    def take_part(self, part: Mapping[str, TopicConfig | None], version: DataVersion) -> None:
+        """Takes over what changed at the master, on its slave; None for what is gone there."""
+        names = []
+        for name, config in part.items():
+            self.adopted.discard(name)
+            if config is None and name not in self.system:
+                if self._configs.pop(name, None) is not None:
+                    names.append(name)
+            elif config is not None and topic_name_problem(name) is None and self._configs.get(name) != config:
+                self._configs[name] = config
+                names.append(name)
+        self.version = version
         self._announce(names)
 
     def members(self) -> dict[str, Any]:
