@@ -22,6 +22,7 @@ def test_the_writer_refuses_in_the_same_turn(deposed: bool) -> None:
     pair: Any = Pair.__new__(Pair)
     pair.tables = SimpleNamespace(true_at=0)
     pair._spawn = spawn
+    pair.failover = None
     pair._broker = SimpleNamespace(
         store=SimpleNamespace(appended=700), writer=SimpleNamespace(refusal=None), forbid_writes=forbid_writes
     )
