@@ -136,14 +136,15 @@ def judge_elected(me: Heard, register: Register, heard: Iterable[Heard]) -> Judg
     present = {me.replica, *(one.replica for one in heard)}
     clean = {one.replica for one in (me, *heard) if one.clean}
     in_sync, holder = frozenset(register.in_sync), register.holder
+    classic = {CLASSIC} if register.classic_from >= 0 and holder not in clean else set()
     if me.replica == holder:
         return Judgement(Case.ELECTED, register, in_sync - present)
     if me.replica in register.member_ids:
         needed = in_sync - {holder} if me.replica in in_sync else in_sync
-        missing = needed - clean
+        missing = frozenset((needed - clean) | classic)
         return Judgement(Case.ELECTED, register, missing, missing & present)
     if me.register is None and place_of(me.replica) == place_of(holder):
-        missing = register.member_ids - {holder, me.replica} - clean
+        missing = frozenset((register.member_ids - {holder, me.replica} - clean) | classic)
         return Judgement(Case.LOST_DISK, register, missing, missing & present, replaces=holder)
     return Judgement(Case.NOT_NAMED, register, yields=True)
 
