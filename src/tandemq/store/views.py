@@ -128,7 +128,7 @@ class Views:
         return (self._clock.monotonic() - self._last_handed) * 1000 >= self._config.flush_views_interval_ms
 
     def hand_over(self) -> None:
-        """Queue entries into their files, and the list of what to sync to whoever syncs."""
+        """Writes queue entries into their files, and gives the list of what to sync to whoever syncs."""
         if not self.is_open or self._read_only or self._flusher.views_busy:
             return
         self._last_handed = self._clock.monotonic()
@@ -139,13 +139,13 @@ class Views:
         self._flusher.want_views(False)
 
     def sync(self, clean: bool = False) -> None:
-        """Views and checkpoint durable now, in this thread."""
+        """Makes views and checkpoint durable now, in this thread."""
         with self._flusher.paused():
             self._flusher.forget_views()
             self.sync_paused(clean)
 
     def sync_paused(self, clean: bool = False) -> None:
-        """Likewise, for those who hold the flusher's lock."""
+        """Does what `sync` does, for those who hold the flusher's lock."""
         self._flusher.sync_views_now(self.work(clean))
 
     def work(self, clean: bool) -> ViewsWork:
@@ -289,7 +289,7 @@ class Views:
             self._rebuild.cancelled = reason
 
     def adopt(self, rebuild: OnlineRebuild) -> int:
-        """The last step of a rebuild: its views replace ours, all or nothing. How many queues had another end."""
+        """Replaces our views by those of a rebuild, all or nothing. Returns how many queues had another end."""
         with self._flusher.paused():
             self._flusher.forget_views()
             self._flusher._sync_log()
