@@ -489,6 +489,7 @@ class Pair:
             return
         if self.failover is None:
             self._broker.allow_writes()
+            self._broker.registration.announce()  # whatever a former master told last, this is newer
         else:
             self._broker.allow_writes(services=not self.failover.fence.wants_copies)
             self._tell_name_servers()
