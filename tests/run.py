@@ -123,8 +123,11 @@ def run_pytest(arguments: list[str], tally: Tally, *, coverage: bool = False) ->
 
 
 def run_rest(tally: Tally) -> bool:
-    """All that is not under coverage. Real clients and brokers have races and time limits of their own, which we
-    can't mend: what needs them gets a second try, and the last lines name it.
+    """Runs all that is not under coverage.
+
+    Real clients, brokers and browsers have time limits of their own, which three files at a time can exceed on two
+    processors: what failed gets a second try with the machine to itself, and the last lines name what passed only then.
+    A fault of pure logic fails both times.
     """
     first = Tally()
     fine = run_pytest(["-m", f"not ({COVERED})", "--durations=25", *FILES_AT_A_TIME, "3"], first)
@@ -133,7 +136,7 @@ def run_rest(tally: Tally) -> bool:
     if fine or not first.failed:
         return fine
     second = Tally()
-    fine = run_pytest(["--last-failed", "--last-failed-no-failures=none", "-m", "peer"], second)
+    fine = run_pytest(["--last-failed", "--last-failed-no-failures=none"], second)
     tally.add_second_try(second)
     return fine and tally.failed == 0
 

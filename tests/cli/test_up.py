@@ -95,6 +95,23 @@ def test_a_plan_gives_every_node_ports_of_its_own() -> None:
     assert [node.role for node in plan.brokers] == ["SYNC_MASTER", "SLAVE", "SLAVE", "SLAVE"]
 
 
+def test_two_plans_made_at_the_same_moment_share_no_port() -> None:
+    """Nothing listens yet on what another process has planned."""
+    program = (
+        "import sys; from tandemq.cli.local_cluster import new_plan\n"
+        "print(*(node.port for node in new_plan(slaves=1, sync=True).processes), flush=True); sys.stdin.read()"
+    )
+    other = subprocess.Popen([sys.executable, "-c", program], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+    try:
+        assert other.stdout is not None
+        theirs = set(map(int, other.stdout.readline().split()))
+        ours = {node.port for node in new_plan(slaves=1, sync=True).processes}
+    finally:
+        other.communicate("")
+    assert len(theirs) == 5
+    assert not theirs & ours
+
+
 def test_a_saved_plan_is_found_again(tmp_path: Path) -> None:
     plan = Plan((Node("namesrv-1", "namesrv", 9876), Node("master", "broker", 10911, "SYNC_MASTER")))
     LocalCluster(tmp_path, plan).save()

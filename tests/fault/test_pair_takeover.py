@@ -97,6 +97,7 @@ def machine_crashed(broker: BrokerProcess) -> None:
     """Kills it and takes away what it knew of this boot of the machine: its page cache counts as lost."""
     broker.kill()
     (broker.store / layout.CHECKPOINT).unlink(missing_ok=True)
+    (broker.store / layout.ABORT).write_text("written by another boot of this machine")
 
 
 def test_a_slave_whose_machine_crashed_is_promoted_only_after_it_has_heard_its_master(tmp_path: Path) -> None:

@@ -4,6 +4,7 @@ Each story has a pair of its own, because it kills the master.
 """
 
 import asyncio
+import json
 import os
 import shutil
 import signal
@@ -19,7 +20,7 @@ from tests.peers.programs import JAVA_VERSIONS
 
 from tandemq.client import Admin, ClientConfig, ConsumeFrom, Message, Producer, PushConsumer, ReceivedMessage
 from tandemq.clock import SystemClock
-from tandemq.codec.codes import RequestCode
+from tandemq.codec.codes import OperatorCode, RequestCode
 from tandemq.errors import NoRoute, SendFailed, TandemError
 from tandemq.model.topic import TopicConfig
 from tandemq.testing.waiting import until
@@ -199,6 +200,12 @@ async def _whole(admin: Admin) -> bool:
     return "broker-a" in groups and set(groups["broker-a"].addresses) == {0, 1}
 
 
+async def _in_sync(admin: Admin, pair: Pair) -> bool:
+    """Both are registered before the slave has greeted: until then a SYNC_MASTER says that no slave is available."""
+    replicas = (await admin.ha_detail(pair.master)).get("replicas", [])
+    return any(replica["in_sync"] for replica in replicas)
+
+
 async def _routed(admin: Admin, topic: str) -> bool:
     try:
         return len(await admin.queues(topic)) == 4
@@ -225,12 +232,14 @@ def test_producers_and_consumers_follow_a_promotion(pair: Pair) -> None:
         config = ClientConfig(namesrv=pair.namesrv, consume_from=ConsumeFrom.FIRST_OFFSET)
         async with Admin(config=config) as admin:
             await until(lambda: _whole(admin), "both members registered")
+            await until(lambda: _in_sync(admin, pair), "the slave in sync")
             await admin.create_topic(TopicConfig(name="orders", read_queues=4, write_queues=4))
             await until(lambda: _routed(admin, "orders"), "the topic's route")
             inbox = Inbox()
             consumer = PushConsumer("followers", inbox, config=config)
             consumer.subscribe("orders")
             async with consumer, Producer("p", config=config) as producer:
+                await until(lambda: _in_sync(admin, pair.master), "the slave in sync")
                 sent = [b"before-%d" % i for i in range(20)]
                 for body in sent:
                     assert (await producer.send(Message(topic="orders", body=body))).ok
@@ -251,6 +260,12 @@ def test_producers_and_consumers_follow_a_promotion(pair: Pair) -> None:
                 await until(lambda: inbox.bodies == set(sent), "everything before and after the promotion")
 
     asyncio.run(story())
+
+
+async def _in_sync(admin: Admin, master: str) -> bool:
+    """A slave registers before it follows."""
+    reply = await admin.session.invoke(master, OperatorCode.HA_DETAIL, {})
+    return any(one["in_sync"] for one in json.loads(bytes(reply.body))["replicas"])
 
 
 async def _sent_at_last(producer: Producer, body: bytes) -> None:

@@ -61,7 +61,7 @@ def _table(parts: BrokerParts) -> dict[int, Any]:
             address=ADDRESS, runtime_info=dict, retain=lambda manual: p.store.retain(None, manual),
         ),
         ClientAdminHandlers(p.store, p.topics, p.groups, p.members, p.clock, broker_name="b"),
-        ResetHandlers(p.live, p.store, p.topics, p.groups, p.offsets, p.members, is_slave=lambda: False),
+        ResetHandlers(p.live, p.store, p.topics, p.groups, p.offsets, p.members, p.clock, is_slave=lambda: False),
         SendBackHandlers(p.live, p.store, p.writer, p.topics, p.groups, p.stats, is_slave=lambda: False),
         TransactionHandlers(p.live, p.store, p.writer, service, p.stats, p.clock, is_slave=lambda: False),
         QueryHandlers(p.store),

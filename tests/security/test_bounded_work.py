@@ -24,9 +24,11 @@ from tandemq.broker.sql92 import LENGTH_MAX
 from tandemq.codec import bodies, fastjson, heartbeat, register
 from tandemq.codec.codes import RequestCode, ResponseCode
 from tandemq.codec.command import Command
+from tandemq.codec.register import encode_registration
 from tandemq.errors import BodyTooLarge, MalformedBody, MalformedHeader
 from tandemq.formats.compression import decompress
 from tandemq.model.message import COMPRESSED
+from tandemq.model.topic import DataVersion, TopicConfig
 from tandemq.namesrv import handlers as namesrv_handlers
 from tandemq.remoting import server as remoting_server
 from tandemq.remoting.client import RemotingClient
@@ -134,9 +136,18 @@ def test_a_registration_inflates_to_a_bound(monkeypatch: pytest.MonkeyPatch) -> 
     assert peak <= 32 * MIB + register.INFLATED_SIZE_MAX
 
 
-@pytest.mark.parametrize(("count", "beside"), [(10, False), (20_000, True)])
+@pytest.mark.parametrize(
+    ("body", "beside"),
+    [
+        (encode_registration([TopicConfig(name="one"), TopicConfig(name="two")], DataVersion()), False),
+        (encode_registration([TopicConfig(name=f"t{n}") for n in range(200)], DataVersion()), True),
+        (compressed_registration(10), True),
+        (compressed_registration(20_000), True),
+    ],
+    ids=["small", "large", "compressed", "compressed and large"],
+)
 def test_a_large_registration_is_read_beside_the_loop(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, count: int, beside: bool
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, body: bytes, beside: bool
 ) -> None:
     threads: list[bool] = []
     decode = namesrv_handlers.decode_registration
@@ -149,9 +160,9 @@ def test_a_large_registration_is_read_beside_the_loop(
         monkeypatch.setattr(namesrv_handlers, "decode_registration", watched)
         ext = {
             "brokerName": "big", "brokerAddr": "10.0.0.9:10911", "clusterName": "c", "haServerAddr": "10.0.0.9:10912",
-            "brokerId": "0", "compressed": "true", "bodyCrc32": "0",
+            "brokerId": "0", "compressed": "false" if body[:1] == b"{" else "true", "bodyCrc32": "0",
         }  # fmt: skip
-        command = Command(RequestCode.REGISTER_BROKER, ext, compressed_registration(count))
+        command = Command(RequestCode.REGISTER_BROKER, ext, body)
         reply = await client.invoke(cluster.namesrv_address, command, 30)
         assert reply.code == ResponseCode.SUCCESS, reply.remark
         assert beside in threads

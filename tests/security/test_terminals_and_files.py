@@ -11,9 +11,14 @@ from typing import Any
 
 import pytest
 
+from tandemq.broker.config import BrokerConfig
 from tandemq.cli import consume, failures, message, render
 from tandemq.errors import ClientError
+from tandemq.namesrv.config import NamesrvConfig
 from tandemq.printable import printable_json
+from tandemq.remoting.config import RemotingConfig
+from tandemq.replication.config import ReplicationConfig
+from tandemq.settings import settings_of
 from tandemq.store.config import StoreConfig
 from tandemq.store.message_store import MessageStore
 
@@ -112,3 +117,14 @@ def test_run_says_and_asks_before_it_installs_as_root(
     assert "about to install system packages as root: apt-get install curl" in done.stdout
     assert ("go on? [y/N]" in done.stdout) == (not yes and not environment)
     assert (done.returncode == 0) == installs
+
+
+@pytest.mark.parametrize("config", [BrokerConfig, StoreConfig, RemotingConfig, ReplicationConfig, NamesrvConfig])
+def test_numbers_that_change_at_run_time_have_an_upper_bound(config: type) -> None:
+    """A number that an administrator's account sets from afar stops no server and starves none."""
+    unbounded = [
+        described.key
+        for field, described in settings_of(config).values()
+        if described.tunable and type(field.default) in (int, float) and described.maximum is None
+    ]
+    assert unbounded == []

@@ -18,6 +18,10 @@ from tandemq.errors import StoreError
 from tandemq.formats.crc import crc32
 
 NAME = "backup.json"
+SIZE_MAX = 256 << 20
+"""Bytes of the file; a million segments have half of it."""
+OFFSET_MAX = 1 << 62
+"""Beyond every log: the sum of two such numbers still fits where offsets are kept."""
 
 
 class SegmentPart(msgspec.Struct, frozen=True):
@@ -85,7 +89,7 @@ def decode(data: bytes, where: str) -> Manifest:
             raise ValueError("its checksum is wrong")
         manifest = msgspec.json.decode(bytes(sealed.content), type=Manifest)
         _check(manifest)
-    except (msgspec.DecodeError, UnicodeDecodeError, ValueError) as error:
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError, ValueError) as error:
         raise StoreError(f"{where} is damaged or no list of a backup ({error}): take the backup anew") from error
     return manifest
 
@@ -93,6 +97,8 @@ def decode(data: bytes, where: str) -> Manifest:
 def _check(manifest: Manifest) -> None:
     """Names come from a file that others may have written: none leads out of the store that is made from it."""
     at = manifest.first_offset
+    if not (0 < manifest.segment_size <= OFFSET_MAX and at >= 0 and manifest.position <= OFFSET_MAX):
+        raise ValueError(f"no log has segments of {manifest.segment_size} bytes from {at} to {manifest.position}")
     for part in manifest.segments:
         if part.base != at or not 0 < part.size <= manifest.segment_size:
             raise ValueError(f"the log has a hole at {at}")
@@ -101,5 +107,5 @@ def _check(manifest: Manifest) -> None:
         raise ValueError(f"the log ends at {at}, not at {manifest.position}")
     names: list[Any] = [*manifest.names, *(part.path for part in manifest.files)]
     for name in names:
-        if name.startswith("/") or ".." in name.split("/"):
-            raise ValueError(f"{name!r} is no name of a file in it")
+        if not name.isprintable() or not set(name.split("/")).isdisjoint(("", ".", "..")):
+            raise ValueError(f"{name[:200]!r} is no name of a file in it")

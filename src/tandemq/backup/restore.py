@@ -51,7 +51,8 @@ def restore(target: Target, root: Path, progress: Progress = lambda done, total:
         for file in manifest.files:
             path = stage / file.path
             path.parent.mkdir(parents=True, exist_ok=True)
-            path.write_bytes(b"".join(read_file(target, file)))
+            with open(path, "xb") as written:
+                written.writelines(read_file(target, file))
         history = _new_replica(stage, manifest.position)
         status = _derive(stage, manifest)
         _move_into_place(stage, root)

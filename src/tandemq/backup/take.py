@@ -49,13 +49,22 @@ def back_up(root: Path, target: Target, clock: Clock, progress: Progress = lambd
 def read_manifest(target: Target) -> Manifest | None:
     """Returns what the newest backup in `target` consists of, None if there is none."""
     pieces = target.read(manifests.NAME)
-    return None if pieces is None else manifests.decode(b"".join(pieces), target.where(manifests.NAME))
+    if pieces is None:
+        return None
+    data = bytearray()
+    for piece in pieces:
+        data += piece
+        if len(data) > manifests.SIZE_MAX:
+            raise StoreError(
+                f"{target.where(manifests.NAME)} has more than {manifests.SIZE_MAX} bytes: it is no backup"
+            )
+    return manifests.decode(bytes(data), target.where(manifests.NAME))
 
 
 def read_file(target: Target, part: FilePart | SegmentPart) -> Iterator[bytes]:
     """Yields the pieces of an object, up to the size that the backup needs; StoreError if they are not what they were.
 
-    The error comes behind the last piece.
+    The error comes behind the last piece that it should have.
     """
     where = target.where(part.name)
     pieces = target.read(part.name)
@@ -64,6 +73,8 @@ def read_file(target: Target, part: FilePart | SegmentPart) -> Iterator[bytes]:
     size = crc = 0
     for piece in pieces:
         size, crc = size + len(piece), crc32(piece, crc)
+        if size > part.size:
+            raise StoreError(f"{where} is damaged: it has more than {part.size} bytes")
         yield piece
     if (size, crc) != (part.size, part.crc):
         raise StoreError(f"{where} is damaged: {size} of {part.size} bytes, checksum {crc:08x} not {part.crc:08x}")

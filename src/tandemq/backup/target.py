@@ -63,8 +63,17 @@ class DirectoryTarget:
     def where(self, name: str) -> str:
         return str(self._directory / name)
 
-    def read(self, name: str) -> Iterator[bytes] | None:
+    def _path(self, name: str) -> Path:
+        """Returns where an object lies. Names come from `backup.json` and directories may be others': no link in one
+        leads out of this directory, or a backup would read, replace and delete files that are none of its own."""
         path = self._directory / name
+        home = self._directory.resolve()
+        if not path.resolve().is_relative_to(home):
+            raise StoreError(f"{path} leads out of {home}: something there is a link; a backup has none")
+        return path
+
+    def read(self, name: str) -> Iterator[bytes] | None:
+        path = self._path(name)
         return self._pieces(path) if path.is_file() else None
 
     def _pieces(self, path: Path) -> Iterator[bytes]:
@@ -73,11 +82,11 @@ class DirectoryTarget:
                 yield piece
 
     def size(self, name: str) -> int | None:
-        path = self._directory / name
+        path = self._path(name)
         return path.stat().st_size if path.is_file() else None
 
     def write(self, name: str, pieces: Iterator[bytes]) -> None:
-        path = self._directory / name
+        path = self._path(name)
         part = path.with_name(f".{path.name}.part")
         with _named(str(path)):
             self._hold()
@@ -113,7 +122,7 @@ class DirectoryTarget:
             directory = directory.parent
 
     def remove(self, name: str) -> None:
-        path = self._directory / name
+        path = self._path(name)
         with _named(str(path)):
             path.unlink(missing_ok=True)
             with contextlib.suppress(OSError):  # not empty, or the backup's own directory

@@ -93,9 +93,11 @@ class BrokerConfig:
     broker_topic_enable: bool = setting("brokerTopicEnable", True, "A topic named as the broker may be a template.")
     trace_topic_enable: bool = setting("traceTopicEnable", False, "Create the topic of client traces at boot.")
     msg_trace_topic_name: str = setting("msgTraceTopicName", "RMQ_SYS_TRACE_TOPIC", "Where clients send their traces.")
-    topics_max: int = setting("topicsMax", 50_000, "Topics a broker holds at most.", minimum=32, tunable=True)
+    topics_max: int = setting(
+        "topicsMax", 50_000, "Topics a broker holds at most.", minimum=32, maximum=1_000_000, tunable=True
+    )
     groups_max: int = setting(
-        "groupsMax", 50_000, "Subscription groups a broker holds at most.", minimum=16, tunable=True
+        "groupsMax", 50_000, "Subscription groups a broker holds at most.", minimum=16, maximum=1_000_000, tunable=True
     )
 
     # sends
@@ -106,11 +108,23 @@ class BrokerConfig:
     store_reply_message_enable: bool = setting(
         "storeReplyMessageEnable", True, "Store the answers of request-reply beside pushing them.", tunable=True
     )
+    forward_timeout_ms: int = setting(
+        "forwardTimeoutMillis",
+        2500,
+        "How long a broker that is no master keeps what clients send to it, during a hand-over, until it can give it "
+        "to the master; while a master is known it is given at once. 0 refuses everything at once. Less than the "
+        "clients' own timeout (3 s).",
+        unit="ms",
+        minimum=0,
+        maximum=60_000,
+        tunable=True,
+    )
     send_pending_max: int = setting(
         "sendThreadPoolQueueCapacity",
         100_000,
         "Sends waiting for their acknowledgement before new ones get SYSTEM_BUSY.",
         minimum=1,
+        maximum=1_000_000,
         tunable=True,
     )
 
@@ -122,6 +136,7 @@ class BrokerConfig:
         "How long a pull is held when long polling is off.",
         unit="ms",
         minimum=1,
+        maximum=600_000,
         tunable=True,
     )
     pull_suspend_max_ms: int = setting(
@@ -130,6 +145,7 @@ class BrokerConfig:
         "Longest time a client may ask a pull to be held.",
         unit="ms",
         minimum=1,
+        maximum=3_600_000,
         tunable=True,
     )
     pull_parked_max: int = setting(
@@ -137,6 +153,7 @@ class BrokerConfig:
         100_000,
         "Parked pulls before new ones are answered at once.",
         minimum=1,
+        maximum=1_000_000,
         tunable=True,
     )
     pull_error_delay_ms: int = setting(
@@ -199,6 +216,7 @@ class BrokerConfig:
         "A client without heartbeat for this long is forgotten.",
         unit="ms",
         minimum=1000,
+        maximum=86_400_000,
         tunable=True,
     )
     notify_consumer_ids_changed_enable: bool = setting(
@@ -229,6 +247,7 @@ class BrokerConfig:
         "How long one registration may take.",
         unit="ms",
         minimum=100,
+        maximum=600_000,
         tunable=True,
     )
     flush_consumer_offset_interval_ms: int = setting(
@@ -237,6 +256,7 @@ class BrokerConfig:
         "How often consumer offsets are saved.",
         unit="ms",
         minimum=100,
+        maximum=3_600_000,
         tunable=True,
     )
     consumer_offset_update_version_step: int = setting(
@@ -245,7 +265,13 @@ class BrokerConfig:
 
     # delay and transactions (the services read them)
     flush_delay_offset_interval_ms: int = setting(
-        "flushDelayOffsetInterval", 10_000, "How often delay offsets are saved.", unit="ms", minimum=100, tunable=True
+        "flushDelayOffsetInterval",
+        10_000,
+        "How often delay offsets are saved.",
+        unit="ms",
+        minimum=100,
+        maximum=3_600_000,
+        tunable=True,
     )
     timer_wheel_enable: bool = setting(
         "timerWheelEnable", True, "Take messages for an exact time (RocketMQ 5's timer messages).", tunable=True
@@ -264,13 +290,25 @@ class BrokerConfig:
         1_000_000,
         "Timer messages that may wait at once, about 300 bytes of memory each; one more is refused.",
         minimum=1,
+        maximum=10_000_000,
         tunable=True,
     )
     transaction_timeout_ms: int = setting(
-        "transactionTimeOut", 6000, "Age from which a half message is checked.", unit="ms", minimum=1, tunable=True
+        "transactionTimeOut",
+        6000,
+        "Age from which a half message is checked.",
+        unit="ms",
+        minimum=1,
+        maximum=604_800_000,
+        tunable=True,
     )
     transaction_check_max: int = setting(
-        "transactionCheckMax", 15, "Checks after which a half message is discarded.", minimum=1, tunable=True
+        "transactionCheckMax",
+        15,
+        "Checks after which a half message is discarded.",
+        minimum=1,
+        maximum=1_000_000,
+        tunable=True,
     )
     transaction_check_interval_ms: int = setting(
         "transactionCheckInterval",
@@ -278,6 +316,7 @@ class BrokerConfig:
         "How often half messages are looked at.",
         unit="ms",
         minimum=10,
+        maximum=86_400_000,
         tunable=True,
     )
 

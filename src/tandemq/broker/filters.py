@@ -12,14 +12,17 @@ compares the tags code on arrival and, for SQL92, just wakes: the re-run filters
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from functools import lru_cache
 
 from tandemq.broker.sql92 import SqlError, SqlExpression, compile_sql
-from tandemq.broker.subscriptions import SQL92, Subscription
+from tandemq.broker.subscriptions import CACHE_SIZE_MAX, SQL92, Subscription
+from tandemq.broker.text_cache import TextCache
 from tandemq.codec.codes import ResponseCode
 from tandemq.errors import ReplyError
 from tandemq.formats.record import tail_bounds
 from tandemq.model.message import decode_properties
+
+SQL_CACHE_SIZE_MAX = 1 << 18
+"""Characters of SQL92 expressions that are kept compiled: some 25 MiB."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,6 +32,8 @@ class MessageFilter:
     match_code: Callable[[int], bool] | None
     """For `MessageStore.get(match=…)`: does this tags code pass; None lets all pass."""
     sql: SqlExpression | None = None
+    text_size: int = 0
+    """Characters of the expression, by which it is counted while a pull waits with it."""
 
     def matches(self, tags_code: int, properties: Mapping[str, str]) -> bool:
         """Both tests at once, for a message at hand."""
@@ -47,7 +52,7 @@ class MessageFilter:
 def message_filter(subscription: Subscription, *, property_filter: bool) -> MessageFilter:
     """The filter of a subscription; ReplyError with upstream's code says why it can't be had."""
     if subscription.is_tag:
-        return MessageFilter(subscription.match_code)
+        return _tag_filter(subscription.expression) if subscription.match_code is not None else EVERYTHING
     kind = subscription.expression_type
     if not property_filter:
         raise ReplyError(
@@ -59,12 +64,20 @@ def message_filter(subscription: Subscription, *, property_filter: bool) -> Mess
     return _sql_filter(subscription.expression)
 
 
-@lru_cache(maxsize=1024)
-def _sql_filter(expression: str) -> MessageFilter:
+def _compiled(expression: str) -> MessageFilter:
     try:
-        return MessageFilter(None, compile_sql(expression))
+        return MessageFilter(None, compile_sql(expression), len(expression))
     except SqlError as error:
         raise ReplyError(ResponseCode.SUBSCRIPTION_PARSE_FAILED, str(error)) from None
+
+
+def _of_tags(expression: str) -> MessageFilter:
+    return MessageFilter(Subscription(topic="", expression=expression).match_code, None, len(expression))
+
+
+EVERYTHING = MessageFilter(None)
+_sql_filter = TextCache(_compiled, SQL_CACHE_SIZE_MAX)
+_tag_filter = TextCache(_of_tags, CACHE_SIZE_MAX)
 
 
 def _properties(record: memoryview) -> dict[str, str]:

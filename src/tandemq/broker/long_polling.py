@@ -13,18 +13,25 @@ from typing import Generic, TypeVar
 Queue = tuple[str, int]
 T = TypeVar("T")
 
+SIZE_MAX = 1 << 19
+"""Characters of the expressions that parked pulls wait with, each counted once: some 50 MiB of compiled filters."""
+
 
 class ParkedPull(Generic[T]):
     """One waiting request; `request` is whatever its owner needs to run it again."""
 
-    __slots__ = ("deadline", "is_parked", "is_timed", "owner", "queue", "request")
+    __slots__ = ("deadline", "holds", "is_parked", "is_timed", "owner", "queue", "request", "size")
 
-    def __init__(self, queue: Queue, owner: object, deadline: float, request: T) -> None:
+    def __init__(
+        self, queue: Queue, owner: object, deadline: float, request: T, holds: object = None, size: int = 0
+    ) -> None:
         self.queue = queue
         self.owner = owner
         """The connection it came from: when that closes, the pull goes."""
         self.deadline = deadline
         self.request = request
+        self.holds, self.size = holds, size
+        """What it keeps alive that it may share with others, its filter, and how much that is."""
         self.is_parked = False
         self.is_timed = False
         """It is in the heap of deadlines, perhaps as a dead entry: one that is parked again is not pushed twice."""
@@ -36,8 +43,13 @@ class ParkedPull(Generic[T]):
 class ParkedPulls(Generic[T]):
     """Every waiting pull of a broker, by queue, by connection and by deadline."""
 
-    def __init__(self, parked_max: int) -> None:
+    def __init__(self, parked_max: int, size_max: int = SIZE_MAX) -> None:
         self.parked_max = parked_max
+        self.size_max = size_max
+        self.size = 0
+        """Of everything that the parked pulls keep alive."""
+        self._holders: dict[int, int] = {}
+        """Identity of such a thing -> parked pulls that have it."""
         self._by_queue: dict[Queue, dict[ParkedPull[T], None]] = {}
         """In order of arrival; of thousands that wait for one queue any one leaves without a search."""
         self._by_owner: dict[object, set[ParkedPull[T]]] = {}
@@ -49,7 +61,7 @@ class ParkedPulls(Generic[T]):
 
     def park(self, pull: ParkedPull[T]) -> bool:
         """False when there is no room: answer it now."""
-        if self._count >= self.parked_max:
+        if self._count >= self.parked_max or not self._take_hold(pull):
             return False
         pull.is_parked = True
         self._count += 1
@@ -61,6 +73,25 @@ class ParkedPulls(Generic[T]):
             if len(self._deadlines) > 2 * self._count + 64:
                 self._rebuild_deadlines()
         return True
+
+    def _take_hold(self, pull: ParkedPull[T]) -> bool:
+        if not pull.size:
+            return True
+        holders = self._holders.get(id(pull.holds), 0)
+        if not holders:
+            if self.size + pull.size > self.size_max:
+                return False
+            self.size += pull.size
+        self._holders[id(pull.holds)] = holders + 1
+        return True
+
+    def _let_go(self, pull: ParkedPull[T]) -> None:
+        if pull.size:
+            holders = self._holders.pop(id(pull.holds)) - 1
+            if holders:
+                self._holders[id(pull.holds)] = holders
+            else:
+                self.size -= pull.size
 
     def take(self, queues: Iterable[Queue]) -> list[ParkedPull[T]]:
         """Takes out the pulls of queues that got messages, oldest first within a queue."""
@@ -121,6 +152,7 @@ class ParkedPulls(Generic[T]):
     def _leave(self, pull: ParkedPull[T]) -> None:
         pull.is_parked = False
         self._count -= 1
+        self._let_go(pull)
         pulls = self._by_owner[pull.owner]
         pulls.discard(pull)
         if not pulls:

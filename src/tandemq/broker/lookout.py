@@ -93,6 +93,7 @@ def seen_of(address: str, info: Mapping[str, str]) -> Seen:
         is_open=info.get("tandemqPhase") == OPEN,
         claim=claim_of(info),
         follows=info.get("tandemqFollows", ""),
+        end=int(info["tandemqEnd"]) if info.get("tandemqEnd", "").isdecimal() else 0,
         **_register_of(info),
     )
 

@@ -27,6 +27,8 @@ from tandemq.errors import InvalidRequest
 
 LENGTH_MAX = 16_384
 """Characters of an expression. Heartbeats carry it for every group; upstream has no limit but the frame."""
+TOKENS_MAX = 4096
+"""Words, values and signs of an expression: each takes some microseconds to read and some hundred bytes compiled."""
 DEPTH_MAX = 64
 """Nesting of parentheses, NOT and signs, and all links of chains such as a = b = c: bounds recursion on both sides."""
 
@@ -139,6 +141,8 @@ def _tokens(text: str) -> list[_Token]:
             kind, word = "keyword", word.upper()
         if kind != "blank":
             found.append(_Token(kind, word, position))
+            if len(found) > TOKENS_MAX:
+                raise SqlError(text, position, f"more than {TOKENS_MAX} words and signs")
         position = match.end()
     found.append(_Token("end", "the end", len(text)))
     return found

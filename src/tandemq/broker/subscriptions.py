@@ -5,10 +5,10 @@ A tag filter only narrows by hash; clients compare the text again.
 """
 
 from collections.abc import Callable
-from dataclasses import dataclass, field
-from functools import lru_cache
+from dataclasses import dataclass
 from typing import Any
 
+from tandemq.broker.text_cache import TextCache
 from tandemq.errors import InvalidRequest
 from tandemq.model.message import java_hash
 
@@ -17,6 +17,8 @@ SQL92 = "SQL92"
 ALL = "*"
 EXPRESSION_LENGTH_MAX = 32_768
 TAGS_MAX = 4096
+CACHE_SIZE_MAX = 1 << 18
+"""Characters of tag expressions whose hashes are kept: some 10 MiB."""
 
 
 class BadExpression(InvalidRequest):
@@ -25,14 +27,13 @@ class BadExpression(InvalidRequest):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Subscription:
-    """One topic of a group's subscription (SubscriptionData)."""
+    """One topic of a group's subscription (SubscriptionData). It holds the text alone: what clients tell is kept for
+    as long as they live, and tags with their hashes take thirty times as much."""
 
     topic: str
     expression: str = ALL
     expression_type: str = TAG
     version: int = 0
-    tags: tuple[str, ...] = ()
-    codes: frozenset[int] = field(default=frozenset())
     class_filter_mode: bool = False
 
     @property
@@ -40,9 +41,20 @@ class Subscription:
         return self.expression_type == TAG
 
     @property
+    def tags(self) -> tuple[str, ...]:
+        """The tags of a TAG expression; none stands for all."""
+        return _tags(self.expression)[0] if self.is_tag else ()
+
+    @property
+    def codes(self) -> frozenset[int]:
+        """Their hashes, as queue entries have them."""
+        return _tags(self.expression)[1] if self.is_tag else frozenset()
+
+    @property
     def match_code(self) -> Callable[[int], bool] | None:
         """The test on a consume queue entry's tags code, or None when every entry passes (also for SQL92)."""
-        return self.codes.__contains__ if self.codes else None
+        codes = self.codes
+        return codes.__contains__ if codes else None
 
 
 def parse_subscription(
@@ -57,12 +69,11 @@ def parse_subscription(
         if not text:
             raise BadExpression(f"an expression of type {kind} can't be empty")
         return Subscription(topic=topic, expression=text, expression_type=kind, version=version)
-    tags, codes = _tags(text)
-    return Subscription(topic=topic, expression=text or ALL, version=version, tags=tags, codes=codes)
+    _tags(text or ALL)
+    return Subscription(topic=topic, expression=text or ALL, version=version)
 
 
-@lru_cache(maxsize=4096)
-def _tags(text: str) -> tuple[tuple[str, ...], frozenset[int]]:
+def _split(text: str) -> tuple[tuple[str, ...], frozenset[int]]:
     if text in ("", ALL):
         return (), frozenset()
     tags = tuple(dict.fromkeys(part.strip() for part in text.split("||") if part.strip()))
@@ -71,6 +82,9 @@ def _tags(text: str) -> tuple[tuple[str, ...], frozenset[int]]:
     if len(tags) > TAGS_MAX:
         raise BadExpression(f"{len(tags)} tags in one expression, the limit is {TAGS_MAX}")
     return tags, frozenset(java_hash(tag) for tag in tags)
+
+
+_tags = TextCache(_split, CACHE_SIZE_MAX)
 
 
 def subscription_to_json(subscription: Subscription) -> dict[str, Any]:

@@ -31,6 +31,7 @@ from tandemq.model.ack_level import AckLevel, parse_level
 from tandemq.model.message import ACK_COPIES, TRANSACTION_COMMIT, TRANSACTION_MASK, WAIT, encode_properties
 from tandemq.model.topic import TopicConfig
 from tandemq.replication.acks import AckQueue, PutStatus
+from tandemq.replication.fence import Fence
 from tandemq.store.message_store import DISPATCH_SIZE, Appended, AppendedBatch, MessageStore
 
 log = logging.getLogger(__name__)
@@ -42,6 +43,11 @@ PUT_OFF_MAX = 0.005
 """Seconds. Nobody sees it: whoever asks for more than to send makes it happen at once."""
 SLICE_SIZE = 512 << 10
 """Bytes of log that are dispatched in one go while others may wait: a millisecond or two."""
+
+LEASE_OVER = (
+    "the lease of this master is over and could not be renewed: another may be elected; see `tandemq ha status`"
+)
+ONE_COPY = AckLevel(1)
 
 Done = Callable[[PutStatus, str], None]
 Queues = set[tuple[str, int]]
@@ -98,6 +104,8 @@ class MessageWriter:
         """Told once per turn in which something was appended, before dispatch: the copies leave first."""
         self.refusal: WriteRefused | None = None
         """Set while nothing may be written: a slave, a master that must ask first, a broker that is stopping."""
+        self.fence: Fence | None = None
+        """Of a broker with a coordinator: until when it may write, whatever else it believes."""
         self._is_awaited = is_awaited
         """Whether somebody wants to know at once when a queue gets messages."""
         self.is_scheduled = False
@@ -136,10 +144,20 @@ class MessageWriter:
         self._level = level
         self.waits = self._sync_flush or not is_immediate(level)
 
-    def append(self, message: NewMessage) -> Appended:
-        """Appends and does not wait. Raises WriteRefused or StoreError, and then nothing was written."""
+    def set_fence(self, fence: Fence) -> None:
+        """From now on everything that is written or acknowledged asks the clock whether the lease still holds."""
+        self.fence = self._acks.fence = fence
+
+    def check(self) -> None:
+        """Raises WriteRefused while nothing may be written."""
         if self.refusal is not None:
             raise self.refusal
+        if self.fence is not None and self.fence.is_closed:
+            raise WriteRefused(LEASE_OVER)
+
+    def append(self, message: NewMessage) -> Appended:
+        """Appends and does not wait. Raises WriteRefused or StoreError, and then nothing was written."""
+        self.check()
         appended = self.store_append(
             message.topic,
             message.queue_id,
@@ -159,8 +177,7 @@ class MessageWriter:
 
     def append_mark(self, mark: LogMark) -> Appended:
         """Appends what the log shall say about queues from here on; as `append`."""
-        if self.refusal is not None:
-            raise self.refusal
+        self.check()
         appended = self._store.append_mark(mark)
         self.schedule_dispatch()
         return appended
@@ -183,8 +200,7 @@ class MessageWriter:
         batch: MessageBatch,
     ) -> AppendedBatch:
         """Several messages into one queue, contiguous; as `append`."""
-        if self.refusal is not None:
-            raise self.refusal
+        self.check()
         appended = self._store.append_batch(
             topic, queue_id, sys_flag, born_timestamp, born_host, reconsume_times, batch
         )
@@ -197,9 +213,15 @@ class MessageWriter:
         At once when there is nothing to wait for; `wait` False is the message property WAIT=false.
         """
         level = level or self._level
-        if not wait or (not self._sync_flush and is_immediate(level)):
-            done(PutStatus.PUT_OK, "")
+        fence = self.fence
+        if fence is not None and fence.is_closed:
+            done(PutStatus.SERVICE_NOT_AVAILABLE, LEASE_OVER)
             return
+        if not wait or (not self._sync_flush and is_immediate(level)):
+            if fence is None or not fence.wants_copies:
+                done(PutStatus.PUT_OK, "")
+                return
+            level = ONE_COPY if not wait else level
         local_flush = self._sync_flush or level.durable
         if local_flush and end_offset > self._flush_wanted:
             self._flush_wanted = end_offset

@@ -3,6 +3,12 @@
 from typing import Any
 
 EXAMPLES: dict[str, tuple[str, ...]] = {
+    "tandemq": (
+        "tandemq up --detach",
+        "tandemq send orders 'the first message'",
+        "tandemq ha status",
+        "tandemq --context prod topic list --json",
+    ),
     "tandemq up": ("tandemq up", "tandemq up --detach --slaves 2", "tandemq up --async --dir /tmp/try-it"),
     "tandemq down": ("tandemq down", "tandemq down --dir /tmp/try-it"),
     "tandemq demo": ("tandemq demo --seconds 4", "tandemq demo --no-spark --json"),
@@ -151,10 +157,15 @@ EXAMPLES: dict[str, tuple[str, ...]] = {
 """Command -> lines that show its use."""
 
 
+def with_examples(path: str, text: str = "") -> str:
+    """Returns the end of a command's help: its examples below the text."""
+    shown = [line.replace("[", "\\[") for line in EXAMPLES[path]]
+    return "\n\n".join([*([text] if text else []), "[bold]Examples[/bold]", *(f"  {line}" for line in shown)])
+
+
 def attach_examples(command: Any, path: str) -> None:
     """Puts the examples below the help of a command and of all its sub-commands."""
-    if lines := EXAMPLES.get(path):
-        shown = [line.replace("[", "\\[") for line in lines]
-        command.epilog = "\n\n".join(["[bold]Examples[/bold]", *(f"  {line}" for line in shown)])
+    if path in EXAMPLES:
+        command.epilog = with_examples(path)
     for name, member in getattr(command, "commands", {}).items():
         attach_examples(member, f"{path} {name}")

@@ -20,6 +20,7 @@ from tandemq.cli.render import (
     note,
     print_json,
     print_json_line,
+    print_outcome,
     run,
     stop_event,
     time_text,
@@ -173,13 +174,15 @@ def forget(
     accept_loss: Annotated[
         bool, typer.Option("--accept-loss", help="Also if it may be the only one to hold acknowledged messages.")
     ] = False,
+    as_json: Json = False,
 ) -> None:
     """Take a replica that never comes back out of its group.
 
     Until then it counts for `majority` and `all`, and a promotion that can't hear it is refused.
     """
     ext = {"replica": replica, "acceptLoss": "true" if accept_loss else "false"}
-    print(with_admin(namesrv, lambda admin: forget_replica(admin, replica, address, ext)))
+    outcome = with_admin(namesrv, lambda admin: forget_replica(admin, replica, address, ext))
+    print_outcome(outcome, as_json=as_json, replica=replica)
 
 
 async def _wait(

@@ -1,45 +1,20 @@
-"""What makes an order to a broker safe to be late: until when it is meant by that broker's clock, and for which epoch.
+"""Orders about replicas: who is asked to forget one."""
 
-A broker that hangs reads an order when it wakes; by then another may reign, and whoever gave it may have given up.
-"""
-
-import json
 from typing import Any
 
 from tandemq.cli.ha_nodes import Node, collect
+from tandemq.client import orders
 from tandemq.client.admin import Admin
-from tandemq.codec.codes import ResponseCode
 from tandemq.errors import ClientError
 from tandemq.replication.metadata import PairCode
 
-ASK_SECONDS = 5.0
-ORDER_MS = 30_000
-"""As long as who gave the order waits for its outcome."""
-
-
-async def ordered(session: Any, address: str) -> dict[str, str]:
-    """The fields an order carries; none for a broker that does not tell its clock."""
-    reply = await session.remoting.invoke(address, session.command(PairCode.HA_DETAIL, {}), ASK_SECONDS)
-    if reply.code != ResponseCode.SUCCESS:
-        return {}
-    detail = json.loads(bytes(reply.body))
-    fields = {}
-    if isinstance(detail.get("nowMs"), int):
-        fields["expiresAt"] = str(detail["nowMs"] + ORDER_MS)
-    register = detail.get("register")
-    if isinstance(register, dict):
-        fields["epoch"] = str(register["epoch"])
-    return fields
+FORGET_MS = 5_000
 
 
 async def forget_replica(admin: Admin, replica: str, address: str, ext: dict[str, str]) -> str:
     """Asks the master of the replica's group, found by the register if no address is given; what it answers."""
     where = address or master_of(await collect(admin, None, None), replica)
-    session = admin.session
-    meant = {**ext, **await ordered(session, where)}
-    reply = await session.remoting.invoke(where, session.command(PairCode.FORGET, meant), ASK_SECONDS)
-    reply.raise_for_code(ResponseCode.SUCCESS)
-    return reply.remark or "done"
+    return await orders.order(admin.session, where, PairCode.FORGET, ext, wait_ms=FORGET_MS)
 
 
 def master_of(nodes: list[Node], replica: str) -> str:

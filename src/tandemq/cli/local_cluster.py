@@ -124,7 +124,34 @@ class Plan:
         return ";".join(node.address for node in self.namesrvs)
 
 
+_claims: set[int] = set()
+"""Ports that this process has planned; another `up` that starts at the same moment passes them over."""
+
+
+def _claim(port: int) -> bool:
+    """Reserves a port among the planners of this machine until this process ends.
+
+    A node binds its port seconds after it was planned. Without a claim, two plans made in between shared a port: one
+    node died, and its cluster took the answers of the other one for its own. The name lies in Linux's abstract
+    namespace, so nothing is left over; elsewhere there is no claim.
+    """
+    if port in _claims or sys.platform != "linux":
+        return True
+    claim = socket.socket(socket.AF_UNIX)
+    try:
+        claim.bind(f"\0tandemq port {port}")
+    except OSError:
+        claim.close()
+        return False
+    claim.detach()  # the kernel closes it with the process
+    _claims.add(port)
+    return True
+
+
 def port_is_free(port: int) -> bool:
+    """Whether nobody listens on the port and no other process plans to; it is reserved for this process then."""
+    if not _claim(port):
+        return False
     with socket.socket() as probe:
         probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         try:

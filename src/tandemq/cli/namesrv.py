@@ -1,7 +1,6 @@
 """`tandemq namesrv`: run a name server until it is told to stop."""
 
 import asyncio
-import gc
 import logging
 import signal
 import sys
@@ -13,6 +12,7 @@ import uvloop
 
 from tandemq import logs
 from tandemq.cli.config_file import Loaded, load
+from tandemq.cli.garbage import LongLived
 from tandemq.cli.log_level import LogLevel, LogLevelOption
 from tandemq.namesrv.config import DEFAULT_PORT, NamesrvConfig
 from tandemq.namesrv.server import NameServer
@@ -64,7 +64,7 @@ async def run(loaded: Loaded) -> None:
         loop.add_signal_handler(signal_number, stop.set)
     remoting = loaded[RemotingConfig]
     async with NameServer(loaded[NamesrvConfig], remoting) as server:
-        gc.freeze()  # what start-up made stays: later collections need not examine it
+        LongLived().begin()
         sys.stdout.write(f"name server ready on {remoting.bind_address}:{server.remoting.port}\n")
         sys.stdout.flush()
         await stop.wait()

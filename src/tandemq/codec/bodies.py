@@ -21,8 +21,11 @@ Json = Mapping[str, Any]
 # Reading members -----------------------------------------------------------------------------------------------------
 
 
-TOLERANT_SIZE_MAX = 64 * 1024
-"""Bytes of a request in fastjson's own dialect, which is read character by character: some 30 ms of the loop's time."""
+TOLERANT_SIZE_MAX = 32 * 1024
+"""Bytes of a request in fastjson's own dialect, which is read character by character: some 20 ms of the loop's time."""
+
+REQUEST_SIZE_MAX = 1 << 20
+"""Bytes of a request's JSON. Objects of three bytes each take 64 in memory, so that more would be a weapon."""
 
 
 def object_of(value: Any, what: str) -> dict[Any, Any]:
@@ -34,12 +37,14 @@ def object_of(value: Any, what: str) -> dict[Any, Any]:
     return value
 
 
-def list_of(value: Any, what: str) -> list[Any]:
-    """Returns `value` if it is a JSON array ([] for null); raises MalformedBody otherwise."""
+def list_of(value: Any, what: str, count_max: int | None = None) -> list[Any]:
+    """Returns `value` if it is a JSON array ([] for null) of at most so many items; raises MalformedBody otherwise."""
     if value is None:
         return []
     if not isinstance(value, list):
         raise MalformedBody(f"{what}: a JSON array was expected, got {type(value).__name__}")
+    if count_max is not None and len(value) > count_max:
+        raise MalformedBody(f"{what}: {len(value)} items, the limit is {count_max}")
     return value
 
 
@@ -180,28 +185,11 @@ def group_config_of(value: Any, name: str = "") -> SubscriptionGroupConfig:
     )
 
 
-def group_table_json(groups: Iterable[SubscriptionGroupConfig], version: DataVersion) -> dict[str, Any]:
-    """Returns a SubscriptionGroupWrapper: GET_ALL_SUBSCRIPTIONGROUP_CONFIG's body, config/subscriptionGroup.json."""
-    return {
-        "dataVersion": data_version_json(version),
-        "forbiddenTable": {},
-        "subscriptionGroupTable": {group.name: group_config_json(group) for group in groups},
-    }
-
-
 def group_table_of(value: Any) -> tuple[dict[str, SubscriptionGroupConfig], DataVersion]:
     found = object_of(value, "subscriptionGroupWrapper")
     table = object_of(found.get("subscriptionGroupTable"), "subscriptionGroupTable")
     groups = {str(name): group_config_of(config, str(name)) for name, config in table.items()}
     return groups, data_version_of(found.get("dataVersion"))
-
-
-def offset_table_json(offsets: Mapping[str, Mapping[int, int]], version: DataVersion) -> dict[str, Any]:
-    """Returns consumerOffset.json (GET_ALL_CONSUMER_OFFSET): "topic@group" -> queue id -> offset (dump unquoted)."""
-    return {
-        "dataVersion": data_version_json(version),
-        "offsetTable": {key: dict(queues) for key, queues in offsets.items()},
-    }
 
 
 def offset_table_of(value: Any) -> tuple[dict[str, dict[int, int]], DataVersion]:
@@ -217,12 +205,6 @@ def offsets_of(value: Any, key: str) -> dict[int, int | None]:
     found = int_map_of(value, key)
     gone = [queue for queue, offset in found.items() if offset is None]
     return {**_int_values({q: o for q, o in found.items() if o is not None}, key), **dict.fromkeys(gone)}
-
-
-def delay_offsets_of(value: Any) -> tuple[dict[int, int], DataVersion]:
-    """Reads delayOffset.json or GET_ALL_DELAY_OFFSET's body; returns delay level -> queue offset, and the version."""
-    found = object_of(value, "delayOffset")
-    return _int_values(found.get("offsetTable"), "offsetTable"), data_version_of(found.get("dataVersion"))
 
 
 def _int_values(value: Any, what: str) -> dict[int, int]:
@@ -355,10 +337,10 @@ def lock_request_json(group: str, client_id: str, queues: Iterable[QueueRef]) ->
     }
 
 
-def lock_request_of(value: Any) -> tuple[str, str, list[QueueRef]]:
+def lock_request_of(value: Any, count_max: int | None = None) -> tuple[str, str, list[QueueRef]]:
     """Returns (group, client id, queues); C++ leaves out an empty mqSet."""
     found = object_of(value, "lockBatchRequest")
-    queues = [queue_of(item) for item in list_of(found.get("mqSet"), "mqSet")]
+    queues = [queue_of(item) for item in list_of(found.get("mqSet"), "mqSet", count_max)]
     return text_of(found, "consumerGroup"), text_of(found, "clientId"), queues
 
 
@@ -375,8 +357,10 @@ def load_object(body: bytes | memoryview, what: str) -> dict[Any, Any]:
     return object_of(fastjson.loads(body), what) if len(body) else {}
 
 
-def load_request(body: bytes | memoryview, what: str) -> dict[Any, Any]:
+def load_request(body: bytes | memoryview, what: str, size_max: int = REQUEST_SIZE_MAX) -> dict[Any, Any]:
     """Returns the JSON object in a request's body: as `load_object`, with a bound on the work it may cause."""
+    if len(body) > size_max:
+        raise MalformedBody(f"{what} of {len(body)} bytes, the limit is {size_max}")
     return object_of(fastjson.loads(body, tolerant_size_max=TOLERANT_SIZE_MAX), what) if len(body) else {}
 
 

@@ -42,6 +42,9 @@ class Register(msgspec.Struct, frozen=True, kw_only=True):
     """Since which offset copies of RocketMQ's slaves were counted; -1 for never."""
     source: str = ""
     paused: bool = False
+    """With a coordinator: no election until an operator resumes it."""
+    pinned: bool = False
+    """With a coordinator: an operator chose the holder, so a preferred master does not take the reign back."""
 
     @property
     def version(self) -> tuple[int, int]:

@@ -74,7 +74,6 @@ HISTORY_MAX: Final = 4096
 NUMBER_MAX: Final = (1 << 63) - 1
 """Epochs and offsets have 63 bits."""
 NAME_SIZE_MAX: Final = 1024
-NONCE_SIZE: Final = 16
 ZSTD: Final = "zstd"
 PACK_SIZE_MAX: Final = 256 << 10
 """Log bytes of a packed frame: a millisecond to pack, and a whole frame fits where control frames do."""
@@ -318,12 +317,22 @@ def encode_data_header(
     return _header(_DATA_KIND, len(fixed) + len(data), checksum, flags) + fixed
 
 
+def packed(data: bytes | memoryview) -> bytes:
+    """Log bytes as a packed frame holds them; takes a millisecond for PACK_SIZE_MAX of them."""
+    return compress(data, COMPRESSION_ZSTD, level=PACK_LEVEL)[0]
+
+
 def encode_packed(
-    epoch: int, offset: int, confirmed: int, data: bytes | memoryview, flush: bool = False, lone: bool = False
+    epoch: int,
+    offset: int,
+    confirmed: int,
+    data: bytes | memoryview,
+    flush: bool = False,
+    lone: bool = False,
+    text: bytes = b"",
 ) -> bytes:
-    """A whole frame of log bytes from `offset`, at most PACK_SIZE_MAX, for a thin link."""
-    packed, _ = compress(data, COMPRESSION_ZSTD, level=PACK_LEVEL)
-    payload = _PACKED.pack(epoch, offset, confirmed, len(data)) + packed
+    """A whole frame of log bytes from `offset`, at most PACK_SIZE_MAX, for a thin link; `text` if it is packed."""
+    payload = _PACKED.pack(epoch, offset, confirmed, len(data)) + (text or packed(data))
     flags = (_FLUSH if flush else 0) | (_LONE if lone else 0)
     return _header(_PACKED_KIND, len(payload), crc32(payload), flags) + payload
 
@@ -346,7 +355,7 @@ def encode_sealed_data_header(
     return header + seal.next(header, fixed + digest) + fixed
 
 
-class FrameReader:
+class SessionReader:
     """Extended frames out of a byte stream, however it is split.
 
     Control frames come whole and checked.  A data frame comes as a Head and Chunks; its checksum is complete only with

@@ -29,6 +29,11 @@ from tandemq.model.message import tags_code
 HEARTBEAT_SIZE_MAX = 1 << 20
 """About 4,000 subscriptions; a client with a hundred is rare."""
 
+GROUPS_MAX = 4096
+"""Producer groups, and consumer groups, that one heartbeat may name."""
+SUBSCRIPTIONS_MAX = 4096
+"""Subscriptions of all groups of one heartbeat."""
+
 CONSUME_TYPES = ("CONSUME_ACTIVELY", "CONSUME_PASSIVELY", "CONSUME_POP")
 MESSAGE_MODELS = ("BROADCASTING", "CLUSTERING")
 CONSUME_FROM = (
@@ -132,8 +137,12 @@ def decode_heartbeat(body: bytes | memoryview) -> Heartbeat:
     if len(body) > HEARTBEAT_SIZE_MAX:
         raise MalformedBody(f"a heartbeat of {len(body)} bytes, the limit is {HEARTBEAT_SIZE_MAX}")
     found = load_request(body, "heartbeatData")
-    producers = [object_of(item, "producerData") for item in list_of(found.get("producerDataSet"), "producerDataSet")]
-    consumers = list_of(found.get("consumerDataSet"), "consumerDataSet")
+    listed = list_of(found.get("producerDataSet"), "producerDataSet", GROUPS_MAX)
+    producers = [object_of(item, "producerData") for item in listed]
+    consumers = list_of(found.get("consumerDataSet"), "consumerDataSet", GROUPS_MAX)
+    count = sum(len(item.get("subscriptionDataSet") or ()) for item in consumers if isinstance(item, dict))
+    if count > SUBSCRIPTIONS_MAX:
+        raise MalformedBody(f"a heartbeat with {count} subscriptions, the limit is {SUBSCRIPTIONS_MAX}")
     return Heartbeat(
         client_id=text_of(found, "clientID"),
         producer_groups=tuple(text_of(item, "groupName") for item in producers),

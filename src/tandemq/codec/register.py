@@ -10,6 +10,7 @@ import struct
 import zlib
 from collections.abc import Iterable
 from dataclasses import dataclass
+from typing import Any
 
 from tandemq.codec import fastjson
 from tandemq.codec.bodies import (
@@ -29,6 +30,14 @@ WRAPPED_SINCE = 37
 
 INFLATED_SIZE_MAX = 16 * 1024 * 1024
 """About 125,000 topics; a stream that inflates beyond it is an attack."""
+
+TOPICS_MAX = 131_072
+ITEMS_MAX = 1_500_000
+"""Objects, arrays and commas in a registration: a topic has about ten, and each may take a hundred bytes in memory."""
+NAME_LENGTH_MAX = 255
+"""Characters of a topic's name; brokers allow 127."""
+ATTRIBUTES_SIZE_MAX = 16 * 1024
+"""Bytes of one topic's attributes."""
 
 _INT32 = struct.Struct(">i")
 
@@ -55,24 +64,53 @@ def decode_registration(body: bytes | memoryview, *, compressed: bool, peer_vers
     """Reads any of the forms; raises MalformedBody when it is none of them."""
     if compressed:
         return _decode_compressed(body)
-    found = load_request(body, "registerBrokerBody")
+    _check_items(bytes(body))
+    found = load_request(body, "registerBrokerBody", INFLATED_SIZE_MAX)
     if peer_version < WRAPPED_SINCE:
         topics, version = topic_table_of(found)
-        return Registration(topics=topics, version=version)
+        return _checked(topics, version)
     topics, version = topic_table_of(found.get("topicConfigSerializeWrapper"))
     texts_of(found.get("filterServerList"), "filterServerList")  # checked, and of no use: there are none since 4.0
+    return _checked(topics, version)
+
+
+def _check_items(data: bytes) -> None:
+    """Raises MalformedBody for what would take much more memory read than written, before it is read."""
+    items = data.count(b"{") + data.count(b"[") + data.count(b",")
+    if items > ITEMS_MAX:
+        raise MalformedBody(f"a registration of {items} items, the limit is {ITEMS_MAX}")
+
+
+def _checked(topics: dict[str, TopicConfig], version: DataVersion) -> Registration:
+    if len(topics) > TOPICS_MAX:
+        raise MalformedBody(f"a registration of {len(topics)} topics, the limit is {TOPICS_MAX}")
+    longest = max(map(len, topics), default=0)
+    if longest > NAME_LENGTH_MAX:
+        raise MalformedBody(f"a topic's name has {longest} characters, the limit is {NAME_LENGTH_MAX}")
     return Registration(topics=topics, version=version)
 
 
 def _decode_compressed(body: bytes | memoryview) -> Registration:
-    reader = _Reader(_inflate(body))
-    version = data_version_of(fastjson.loads(reader.block("dataVersion")))
+    data = _inflate(body)
+    _check_items(data)
+    reader = _Reader(data)
+    version = data_version_of(_small_json(reader.block("dataVersion")))
     topics = {}
-    for _ in range(reader.count("topic count")):
+    count = reader.count("topic count")
+    if count > TOPICS_MAX:
+        raise MalformedBody(f"a registration of {count} topics, the limit is {TOPICS_MAX}")
+    for _ in range(count):
         topic = _topic_of(reader.block("topic").decode("utf-8", "replace"))
         topics[topic.name] = topic
-    texts_of(fastjson.loads(reader.block("filterServerList")), "filterServerList")
-    return Registration(topics=topics, version=version)
+    texts_of(_small_json(reader.block("filterServerList")), "filterServerList")
+    return _checked(topics, version)
+
+
+def _small_json(data: bytes | str) -> Any:
+    """Returns what a short text says; fastjson's dialect is read character by character, so it must be short."""
+    if len(data) > ATTRIBUTES_SIZE_MAX:
+        raise MalformedBody(f"compressed registration: JSON of {len(data)}, the limit is {ATTRIBUTES_SIZE_MAX}")
+    return fastjson.loads(data)
 
 
 def _inflate(body: bytes | memoryview) -> bytes:
@@ -114,7 +152,7 @@ def _topic_of(text: str) -> TopicConfig:
         read, write, perm = (int(number) for number in rest[:3])
     except ValueError:
         raise MalformedBody(f"compressed registration: topic {text[:80]!r}: name read write perm expected") from None
-    attributes = text_map_of(object_of(fastjson.loads(rest[4]), "attributes"), "attributes") if len(rest) > 4 else {}
+    attributes = text_map_of(object_of(_small_json(rest[4]), "attributes"), "attributes") if len(rest) > 4 else {}
     filter_type = rest[3] if len(rest) > 3 else "SINGLE_TAG"
     return TopicConfig(
         name=name, read_queues=read, write_queues=write, perm=perm, filter_type=filter_type, attributes=attributes

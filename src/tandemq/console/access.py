@@ -84,7 +84,7 @@ class Sessions:
         return hmac.new(self._token_key, key.encode(), hashlib.sha256).hexdigest()
 
     def has_token(self, key: str, given: str) -> bool:
-        return bool(key) and hmac.compare_digest(self.token(key), given)
+        return bool(key) and hmac.compare_digest(self.token(key).encode(), given.encode("utf-8", "replace"))
 
 
 def is_loopback(host: str) -> bool:

@@ -37,6 +37,11 @@ class Report:
     listed: bool = True
     """Whether a name server knows it now."""
 
+    @classmethod
+    def of(cls, place: tuple[str, str], broker_id: int, cluster: str) -> "Report":
+        """Returns what is known of a broker that a name server lists and nobody has asked yet."""
+        return cls(group=place[0], address=place[1], broker_id=broker_id, cluster=cluster)
+
 
 @dataclass(frozen=True, slots=True)
 class Note:
@@ -93,11 +98,18 @@ class Group:
     end: int | None = None
     kind: str = ""
     register: Mapping[str, Any] = field(default_factory=dict)
+    coordinator: Mapping[str, Any] = field(default_factory=dict)
+    lease: Mapping[str, Any] = field(default_factory=dict)
     cuts: tuple[str, ...] = ()
 
     @property
     def severity(self) -> tuple[int, str]:
         return SEVERITY[self.tone], self.name
+
+    @property
+    def reign(self) -> tuple[tuple[str, Mapping[str, Any]], ...]:
+        """Who says who may write, under its title: what there is of coordinator, lease and register."""
+        return (("Coordinator", self.coordinator), ("Lease", self.lease), ("Register", self.register))
 
     @property
     def behind_most(self) -> int:
@@ -126,7 +138,9 @@ def draw_group(name: str, reports: Sequence[Report], now_ms: int) -> Group:
         level=str((master or reports[0]).detail.get("level", "")) if reports else "",
         end=max(ends, default=None),
         kind=next((report.kind for report in reports if report.kind), ""),
-        register=_register(reports),
+        register=_told_first(reports, master, "register"),
+        coordinator=_told_first(reports, master, "coordinator"),
+        lease=_told_first(reports, master, "lease"),
         cuts=tuple(f"{r.address}: {cut}" for r in reports for cut in r.detail.get("cuts") or ()),
     )  # fmt: skip
     return _judged(group, master, reports, now_ms)
@@ -373,11 +387,12 @@ def _copies(level: str) -> int:
     return int(amount) if amount.isdecimal() else 2 if amount else 1
 
 
-def _register(reports: Sequence[Report]) -> Mapping[str, Any]:
-    for report in reports:
-        found = report.detail.get("register")
-        if report.answers and isinstance(found, Mapping) and found:
-            return found
+def _told_first(reports: Sequence[Report], master: Report | None, name: str) -> Mapping[str, Any]:
+    """Returns what the master says of it, else the first who answers."""
+    for report in (*((master,) if master is not None else ()), *reports):
+        found = report.detail.get(name)
+        if report.answers and found:
+            return found if isinstance(found, Mapping) else {name: found}
     return {}
 
 

@@ -1,5 +1,6 @@
 """One request, as pages see it: who asks, over which link, and what the URL says, within bounds."""
 
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
@@ -8,7 +9,7 @@ from urllib.parse import parse_qsl, quote, urlencode
 from starlette.requests import Request
 
 from tandemq.console.links import Link
-from tandemq.console.watch import Snapshot
+from tandemq.console.snapshot import Snapshot
 from tandemq.errors import ClientError
 
 if TYPE_CHECKING:
@@ -80,7 +81,7 @@ class Visit:
     def whole(self, name: str, low: int, high: int) -> int:
         """Returns a number of the form; ClientError names field, value and limit."""
         given = self.field(name).strip()
-        if not given.lstrip("-").isdecimal() or not low <= int(given) <= high:
+        if not re.fullmatch(r"-?[0-9]{1,20}", given) or not low <= int(given) <= high:
             raise ClientError(f"{name}={given[:40]!r}: a whole number from {low} to {high} is expected")
         return int(given)
 

@@ -19,7 +19,7 @@ from tandemq.model.message import (
     TRANSACTION_MASK,
     UNIQUE_KEY,
 )
-from tandemq.model.topic import SCHEDULE_TOPIC, TRANS_HALF_TOPIC, TRANS_OP_HALF_TOPIC
+from tandemq.model.topic import SCHEDULE_TOPIC, TRANS_HALF_TOPIC
 
 DELAY_LEVELS_DEFAULT = "1s 5s 10s 30s 1m 2m 3m 4m 5m 6m 7m 8m 9m 10m 20m 30m 1h 2h"
 DELAY_UNKNOWN_MS = 1000
@@ -104,9 +104,6 @@ def real_destination(properties: Mapping[str, str]) -> tuple[str, int]:
 def op_properties() -> dict[str, str]:
     """Properties of an op record: its tag says that the halves it names are decided."""
     return {TAGS: OP_REMOVE_TAG}
-
-
-OP_TOPIC = TRANS_OP_HALF_TOPIC
 
 
 def encode_op_body(half_queue_offsets: Iterable[int]) -> bytes:

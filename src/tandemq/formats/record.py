@@ -22,7 +22,7 @@ pure and take bytes-like objects; every length is checked against the limit befo
 
 import struct
 from collections.abc import Iterator
-from typing import NamedTuple, TypeAlias
+from typing import TypeAlias
 
 from tandemq.errors import CorruptRecord
 from tandemq.formats.crc import crc32
@@ -119,29 +119,6 @@ SIZE_MAGIC = struct.Struct(">II")
 _LONG = struct.Struct(">q")
 _INT = struct.Struct(">I")
 _SHORT = struct.Struct(">H")
-
-
-class RecordHeader(NamedTuple):
-    """The part every record has at the same place."""
-
-    size: int
-    magic: int
-    body_crc: int
-    queue_id: int
-    flag: int
-    queue_offset: int
-    physical_offset: int
-    sys_flag: int
-
-
-def read_header(buffer: Buffer, position: int) -> RecordHeader:
-    """The first 40 bytes of a record as numbers; nothing is checked but that they are there."""
-    try:
-        return RecordHeader._make(HEAD.unpack_from(buffer, position))
-    except struct.error:
-        raise CorruptRecord(
-            f"a record header of {HEAD.size} bytes at position {position} does not fit in {len(buffer)} bytes"
-        ) from None
 
 
 def store_timestamp(buffer: Buffer, position: int, sys_flag: int | None = None) -> int:

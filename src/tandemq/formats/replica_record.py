@@ -11,5 +11,5 @@ def confirmed_offset(data: bytes) -> int | None:
     """Returns the confirmed offset that the file holds, or None if it is not such a file."""
     try:
         return int(json.loads(data)["content"].get("confirmed", 0))
-    except (ValueError, KeyError, TypeError, AttributeError):
+    except (ValueError, KeyError, TypeError, AttributeError, OverflowError, RecursionError):
         return None

@@ -29,6 +29,7 @@ class NamesrvConfig:
         "A broker that does not register again within this time is removed, unless its registration names another.",
         unit="ms",
         minimum=1000,
+        maximum=86_400_000,
         tunable=True,
     )
     enable_all_topic_list: bool = setting(

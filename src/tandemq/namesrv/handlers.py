@@ -3,6 +3,7 @@
 import asyncio
 import logging
 from collections.abc import Awaitable, Callable, Mapping
+from typing import Any
 
 from tandemq.clock import Clock
 from tandemq.codec import bodies, fastjson
@@ -11,11 +12,11 @@ from tandemq.codec.command import Command, encode_response
 from tandemq.codec.ext_fields import boolean, number, text
 from tandemq.codec.properties import properties_of, properties_text
 from tandemq.codec.register import Registration, body_crc, decode_registration
-from tandemq.errors import ConfigError, ReplyError
+from tandemq.errors import ConfigError, ConnectionLost, ReplyError
 from tandemq.model.topic import AUTO_CREATE_TOPIC
 from tandemq.namesrv.config import NamesrvConfig
 from tandemq.namesrv.kv_config import ORDER_TOPIC_CONFIG, KvConfig
-from tandemq.namesrv.routes import Registering, RouteTable
+from tandemq.namesrv.routes import Registered, Registering, RouteTable
 from tandemq.remoting.access.needs import (
     GET,
     LIST,
@@ -42,7 +43,16 @@ ROUTE_CACHE_MAX = 8192
 """Encoded routes kept; enough for every topic of most clusters in both forms."""
 
 LARGE_BODY_MIN = 16 * 1024
-"""Registrations of more bytes are read beside the loop: compressed, some can hold a hundred thousand topics."""
+"""Registrations of more bytes are read beside the loop, one at a time: compressed, some can hold a hundred thousand
+topics."""
+
+LIST_SIZE_MAX = 12 * 1024 * 1024
+"""Bytes of a list of topics; the rest is cut off and counted in the remark. A frame has 16 MiB."""
+NAMES_PER_TURN = 2000
+"""Topics of a list that are looked at before others get their turn."""
+
+CONFIG_SIZE_MAX = 64 * 1024
+"""Bytes of the properties that one request changes."""
 
 _FAQ = "See https://rocketmq.apache.org/docs/bestPractice/06FAQ for further details."
 
@@ -66,6 +76,8 @@ class NamesrvHandlers:
         self._clock = clock
         self._cache: dict[tuple[str, bool], bytes] = {}
         self._cached_revision = -1
+        self._reading = asyncio.Lock()
+        """Held by the large registration that is read: each takes memory, so that they queue."""
         self.on_change: Callable[[], None] = lambda: None
         """Told after every change of who is alive: the next expiry may have moved."""
 
@@ -106,17 +118,36 @@ class NamesrvHandlers:
         if crc and crc != body_crc(command.body):
             raise ReplyError(ResponseCode.SYSTEM_ERROR, "crc32 not match")
         body, compressed, version = bytes(command.body), boolean(ext, "compressed"), command.version
-        if len(body) <= LARGE_BODY_MIN:
+        if len(body) <= LARGE_BODY_MIN and not compressed:
             told = decode_registration(body, compressed=compressed, peer_version=version)
-            return self._register(connection, command, told)
+            request = self._request_of(connection, command, told)
+            return self._registered(command, request, self.routes.register(request, **self._registering()))
 
         async def later() -> Reply:
-            told = await asyncio.to_thread(decode_registration, body, compressed=compressed, peer_version=version)
-            return self._register(connection, command, told)
+            async with self._reading:
+                told = await asyncio.to_thread(decode_registration, body, compressed=compressed, peer_version=version)
+                if not connection.is_open:
+                    raise ConnectionLost("the broker went while its registration was read")
+                request = self._request_of(connection, command, told)
+                steps = self.routes.register_in_steps(request, **self._registering())
+                while True:
+                    try:
+                        next(steps)
+                    except StopIteration as done:
+                        return self._registered(command, request, done.value)
+                    await asyncio.sleep(0)
 
         return later()
 
-    def _register(self, connection: Connection, command: Command, body: Registration) -> Reply:
+    def _registering(self) -> dict[str, Any]:
+        """Returns what a registration is told besides the request."""
+        return {
+            "now": self._clock.monotonic(),
+            "timeout": self.config.broker_timeout_ms / 1000,
+            "delete_missing_topics": self.config.delete_topic_with_registration,
+        }
+
+    def _request_of(self, connection: Connection, command: Command, body: Registration) -> Registering:
         ext = command.ext
         timeout_ms = number(ext, "heartbeatTimeoutMillis", 0)
         request = Registering(
@@ -133,18 +164,15 @@ class NamesrvHandlers:
         )
         if request.broker_id < 0:
             raise ReplyError(ResponseCode.SYSTEM_ERROR, f"brokerId={request.broker_id}: must be at least 0")
-        known = (request.cluster, request.address) in self.routes.live()
-        result = self.routes.register(
-            request,
-            self._clock.monotonic(),
-            timeout=self.config.broker_timeout_ms / 1000,
-            delete_missing_topics=self.config.delete_topic_with_registration,
-        )
-        if not known:
+        if (request.cluster, request.address) not in self.routes.live():
             log.info(
-                "broker registered name=%s id=%d address=%s cluster=%s topics=%d",
-                request.broker_name, request.broker_id, request.address, request.cluster, len(request.topics),
+                "broker registers name=%s id=%d address=%s cluster=%s topics=%d",
+                request.broker_name[:255], request.broker_id, request.address[:255], request.cluster[:255],
+                len(request.topics),
             )  # fmt: skip
+        return request
+
+    def _registered(self, command: Command, request: Registering, result: Registered) -> Reply:
         self.on_change()
         reply = {"haServerAddr": result.ha_address, "masterAddr": result.master_address}
         order = self.kv.namespace(ORDER_TOPIC_CONFIG) if self.config.return_order_topic_config else None
@@ -214,14 +242,15 @@ class NamesrvHandlers:
         return _ok(command, body=fastjson.dumps_unquoted(found))
 
     @needs()
-    def all_topics(self, _: Connection, command: Command) -> Reply:
+    async def all_topics(self, _: Connection, command: Command) -> Reply:
         _check_enabled(self.config.enable_all_topic_list)
-        return _ok(command, body=_topic_list(command, self.routes.topics()))
+        return await self._topic_list(command, lambda topic: True)
 
     @needs()
-    def topics_by_cluster(self, _: Connection, command: Command) -> Reply:
+    async def topics_by_cluster(self, _: Connection, command: Command) -> Reply:
         _check_enabled(self.config.enable_topic_list)
-        return _ok(command, body=_topic_list(command, self.routes.topics(text(command.ext, "cluster"))))
+        cluster = text(command.ext, "cluster")
+        return await self._topic_list(command, lambda topic: self.routes.is_in(topic, cluster))
 
     @needs(on_cluster(GET))
     def system_topics(self, _: Connection, command: Command) -> Reply:
@@ -231,12 +260,37 @@ class NamesrvHandlers:
 
     def unit_topics(self, *, unit: bool | None, subscription: bool | None) -> Handler:
         @needs()
-        def answer(_: Connection, command: Command) -> Reply:
+        async def answer(_: Connection, command: Command) -> Reply:
             _check_enabled(self.config.enable_topic_list)
-            found = self.routes.unit_topics(unit=unit, subscription=subscription)
-            return _ok(command, body=_topic_list(command, found))
+            return await self._topic_list(command, lambda topic: self.routes.is_unit(topic, unit, subscription))
 
         return answer
+
+    async def _topic_list(self, command: Command, is_wanted: Callable[[str], bool]) -> Reply:
+        """Returns the list with the topics that whoever asks may use, a few at a time: there may be a million."""
+        sees_all = is_admin(command)
+        pieces: list[bytes] = []
+        size = cut = 0
+        topics = self.routes.topics()
+        for start in range(0, len(topics), NAMES_PER_TURN):
+            if start:
+                await asyncio.sleep(0)
+            names = [
+                topic
+                for topic in topics[start : start + NAMES_PER_TURN]
+                if is_wanted(topic) and (sees_all or may(command, topic_need(topic, PUB | SUB | GET | LIST)))
+            ]
+            if not names:
+                continue
+            piece = fastjson.dumps(names)[1:-1]
+            if size + len(piece) > LIST_SIZE_MAX:
+                cut += len(names)
+                continue
+            size += len(piece) + 1
+            pieces.append(piece)
+        remark = f"cut: {cut} more topics don't fit into one answer" if cut else None
+        body = b'{"topicList":[%b]}' % b",".join(pieces)
+        return encode_response(command.opaque, ResponseCode.SUCCESS, remark, None, body)
 
     # Operators --------------------------------------------------------------------------------------------------------
 
@@ -269,9 +323,9 @@ class NamesrvHandlers:
         return _ok(command, {"addTopicCount": str(count)})
 
     @needs(on_cluster(UPDATE))
-    def put_kv(self, _: Connection, command: Command) -> Reply:
+    async def put_kv(self, _: Connection, command: Command) -> Reply:
         ext = command.ext
-        self.kv.put(text(ext, "namespace"), text(ext, "key"), text(ext, "value", ""))
+        await self.kv.put(text(ext, "namespace"), text(ext, "key"), text(ext, "value", ""))
         self._cache.clear()
         return _ok(command)
 
@@ -284,8 +338,8 @@ class NamesrvHandlers:
         return _ok(command, {"value": value})
 
     @needs(on_cluster(UPDATE))
-    def delete_kv(self, _: Connection, command: Command) -> Reply:
-        self.kv.delete(text(command.ext, "namespace"), text(command.ext, "key"))
+    async def delete_kv(self, _: Connection, command: Command) -> Reply:
+        await self.kv.delete(text(command.ext, "namespace"), text(command.ext, "key"))
         self._cache.clear()
         return _ok(command)
 
@@ -308,6 +362,10 @@ class NamesrvHandlers:
     @needs(on_cluster(UPDATE), shows_body=True)
     def update_config(self, connection: Connection, command: Command) -> Reply:
         """Changes all given options or none, and only those declared tunable: never a path or an address."""
+        if len(command.body) > CONFIG_SIZE_MAX:
+            raise ReplyError(
+                ResponseCode.INVALID_PARAMETER, f"{len(command.body)} bytes of properties, at most {CONFIG_SIZE_MAX}"
+            )
         values = properties_of(command.body)
         tunable = {described.key for _, described in settings_of(NamesrvConfig).values() if described.tunable}
         for key in values:
@@ -328,13 +386,6 @@ class NamesrvHandlers:
 
 def _ok(command: Command, ext: Mapping[str, str] | None = None, body: bytes = b"") -> Reply:
     return encode_response(command.opaque, ResponseCode.SUCCESS, None, ext, body)
-
-
-def _topic_list(command: Command, topics: list[str]) -> bytes:
-    """Returns the list with the topics that whoever asks may use."""
-    if not is_admin(command):
-        topics = [topic for topic in topics if may(command, topic_need(topic, PUB | SUB | GET | LIST))]
-    return fastjson.dumps({"topicList": topics})
 
 
 def _check_enabled(enabled: bool) -> None:

@@ -27,5 +27,10 @@ def _families(routes: RouteTable, server: ServerStatus) -> Iterator[Family]:
     yield counter(
         "tandemq_namesrv_connections_refused_total", "Connections beyond the limit.", server.connections_refused
     )
+    turn = server.longest_turn
+    yield Family(
+        "tandemq_loop_longest_turn_seconds", "gauge", "The longest the loop was held lately, and by what.",
+        [((turn.what,), turn.seconds)], ("what",),
+    )  # fmt: skip
     yield counter("tandemq_namesrv_bytes_in_total", "Bytes received.", server.bytes_in)
     yield counter("tandemq_namesrv_bytes_out_total", "Bytes sent.", server.bytes_out)

@@ -9,9 +9,14 @@ Four tables, as RouteInfoManager has them:
 
 Topics come and go with masters' registrations; a group leaves with its last address, a topic with its last group.
 `revision` moves whenever an answer to a route request may have changed.
+
+A group may have a hundred thousand topics, so what concerns all of them is done in steps: `register_in_steps` for a
+registration, `sweep` for the topics of groups that left. Until they are swept, no route names such a group, because it
+is no group any more.
 """
 
-from collections.abc import Callable, Hashable, Iterable, Mapping
+from collections import Counter, deque
+from collections.abc import Callable, Generator, Hashable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 
 from tandemq.errors import ReplyError
@@ -20,11 +25,19 @@ from tandemq.model.topic import PERM_READ, PERM_WRITE, DataVersion, TopicConfig
 
 _REFUSED = 1  # SYSTEM_ERROR
 _MEMBER_TOPIC_PREFIX = "rmq_sys_SYNC_BROKER_MEMBER_"
+_NOBODY: frozenset[str] = frozenset()
 _UNIT, _UNIT_SUBSCRIPTION = 1, 2
 """Bits of topicSysFlag."""
 
 Address = tuple[str, str]
 """(cluster, "ip:port"): what identifies a live broker."""
+
+STEP = 1000
+"""Topics of one step: a millisecond or two."""
+BROKERS_PER_CONNECTION_MAX = 256
+"""Brokers that register through one connection; a container of brokers has a few."""
+NAME_LENGTH_MAX = 255
+"""Characters of a cluster, a broker or an address."""
 
 
 @dataclass(slots=True)
@@ -94,7 +107,13 @@ class RouteTable:
         self._topics: dict[str, dict[str, QueueData]] = {}
         self._route_count = 0
         """Entries in all of `_topics`: what `routes_max` bounds."""
+        self._topics_of: dict[str, dict[str, QueueData]] = {}
+        """broker name -> its topics, with the very objects that `_topics` holds."""
+        self._leaving: deque[tuple[str, dict[str, QueueData]]] = deque()
+        """Groups that left and topics of theirs that are still to be forgotten."""
         self._live: dict[Address, Live] = {}
+        self._brokers_by: Counter[Hashable] = Counter()
+        """connection -> brokers that registered through it."""
         self.revision = 0
         self.min_id_changes: list[MinIdChange] = []
         """Filled by register and unregister, emptied by whoever sends the notices."""
@@ -105,13 +124,27 @@ class RouteTable:
         self, request: Registering, now: float, *, timeout: float, delete_missing_topics: bool = False
     ) -> Registered:
         """Takes a broker in, or refreshes it. ReplyError when it is refused."""
+        steps = self.register_in_steps(request, now, timeout=timeout, delete_missing_topics=delete_missing_topics)
+        while True:
+            try:
+                next(steps)
+            except StopIteration as done:
+                result: Registered = done.value
+                return result
+
+    def register_in_steps(
+        self, request: Registering, now: float, *, timeout: float, delete_missing_topics: bool = False
+    ) -> Generator[None, None, Registered]:
+        """Does what `register` does and stops after every STEP topics; returns when the last are taken in, or when
+        the broker left or registered anew meanwhile. The first step decides whether it is refused."""
+        _check_names(request)
         group = self._groups.get(request.broker_name)
         known = group.addresses if group is not None else {}
         key = (request.cluster, request.address)
         other = known.get(request.broker_id)
         if other is not None and other != request.address and self._is_older(request, other):
             # Two brokers claim one id: the one with the higher epoch stays.
-            self._live.pop(key, None)
+            self._forget_live(key)
             return Registered()
         if request.broker_id not in known and len(request.topics) == 1:
             # An incremental registration (one new topic) that comes after its broker was removed.
@@ -126,9 +159,8 @@ class RouteTable:
         if group.addresses.get(request.broker_id) != request.address:
             group.addresses[request.broker_id] = request.address
             self.revision += 1
-        self._take_topics(request, group, everything=first or changed, delete_missing=delete_missing_topics)
         limit = request.timeout_seconds if request.timeout_seconds is not None else timeout
-        self._live[key] = Live(
+        living = Live(
             request.broker_name,
             request.broker_id,
             now + limit,
@@ -137,8 +169,23 @@ class RouteTable:
             request.connection,
             request.ha_address,
         )
+        self._forget_live(key)
+        self._live[key] = living
+        self._brokers_by[request.connection] += 1
         self._note_lowest(request.broker_name, lowest_before, "")
+        for _ in self._take_topics(request, group, everything=first or changed, delete_missing=delete_missing_topics):
+            yield
+            if self._live.get(key) is not living:
+                break
         return self._master_for(request, group)
+
+    def _forget_live(self, key: Address) -> Live | None:
+        living = self._live.pop(key, None)
+        if living is not None:
+            self._brokers_by[living.connection] -= 1
+            if not self._brokers_by[living.connection]:
+                del self._brokers_by[living.connection]
+        return living
 
     def _is_older(self, request: Registering, other: str) -> bool:
         living = self._live.get((request.cluster, other))
@@ -147,8 +194,14 @@ class RouteTable:
     def _check_room(self, request: Registering, key: Address) -> None:
         if key not in self._live and len(self._live) >= self._brokers_max:
             raise ReplyError(_REFUSED, f"{len(self._live)} brokers are registered, brokersMax is {self._brokers_max}")
+        connection = request.connection
+        if connection is not None and self._brokers_by[connection] >= BROKERS_PER_CONNECTION_MAX:
+            living = self._live.get(key)
+            if living is None or living.connection != connection:
+                raise ReplyError(_REFUSED, f"{BROKERS_PER_CONNECTION_MAX} brokers registered through this connection")
         if self._route_count + len(request.topics) > self._routes_max:
-            fresh = sum(1 for topic in request.topics if request.broker_name not in self._topics.get(topic, {}))
+            held = self._topics_of.get(request.broker_name, {})
+            fresh = sum(1 for topic in request.topics if topic not in held)
             if self._route_count + fresh > self._routes_max:
                 raise ReplyError(
                     _REFUSED,
@@ -172,41 +225,52 @@ class RouteTable:
                 self.revision += 1
         return group
 
-    def _take_topics(self, request: Registering, group: _Group, *, everything: bool, delete_missing: bool) -> None:
+    def _take_topics(
+        self, request: Registering, group: _Group, *, everything: bool, delete_missing: bool
+    ) -> Iterator[None]:
+        """Takes over what a master, or a slave that stands in for it, offers; yields after every step."""
         is_master = request.broker_id == MASTER_ID
         is_prime_slave = request.enable_acting_master is not None and request.broker_id == min(group.addresses)
         if not is_master and not is_prime_slave:
             return
         name = request.broker_name
+        known = self._topics_of.get(name, {})
         if delete_missing and request.topics:
-            for topic in [
-                topic for topic, held in self._topics.items() if name in held and topic not in request.topics
-            ]:
+            for number, topic in enumerate([topic for topic in known if topic not in request.topics], 1):
                 self._drop(topic, name)
-        for topic, config in request.topics.items():
-            if not everything and name in self._topics.get(topic, {}):
+                if number % STEP == 0:
+                    yield
+        offers: dict[tuple[int, int, int, int], QueueData] = {}
+        """Most topics of a broker are alike: one object serves them all."""
+        for number, (topic, config) in enumerate(request.topics.items(), 1):
+            if number % STEP == 0:
+                yield
+            if not everything and topic in known:
                 continue
             perm = config.perm & ~PERM_WRITE if not is_master and group.acting_master else config.perm
-            self._put(
-                topic,
-                QueueData(
+            kind = (config.read_queues, config.write_queues, perm, config.sys_flag)
+            queues = offers.get(kind)
+            if queues is None:
+                queues = offers[kind] = QueueData(
                     broker_name=name,
                     read_queues=config.read_queues,
                     write_queues=config.write_queues,
                     perm=perm,
                     topic_sys_flag=config.sys_flag,
-                ),
-            )
+                )
+            self._put(topic, queues)
 
     def _put(self, topic: str, queues: QueueData) -> None:
+        """Takes the new object even if an equal one is there: `sweep` knows those of before by their identity."""
+        name = queues.broker_name
         held = self._topics.setdefault(topic, {})
-        before = held.get(queues.broker_name)
-        if before == queues:
-            return
+        before = held.get(name)
+        held[name] = queues
+        self._topics_of.setdefault(name, {})[topic] = queues
         if before is None:
             self._route_count += 1
-        held[queues.broker_name] = queues
-        self.revision += 1
+        if before is not queues and before != queues:
+            self.revision += 1
 
     def _drop(self, topic: str, broker_name: str) -> None:
         held = self._topics.get(topic)
@@ -216,6 +280,28 @@ class RouteTable:
         self.revision += 1
         if not held:
             del self._topics[topic]
+        known = self._topics_of.get(broker_name)
+        if known is not None:
+            known.pop(topic, None)
+            if not known:
+                del self._topics_of[broker_name]
+
+    @property
+    def is_sweeping(self) -> bool:
+        """Returns whether `sweep` has something to do."""
+        return bool(self._leaving)
+
+    def sweep(self, count_max: int = STEP) -> None:
+        """Forgets so many topics of groups that left, unless such a group came back and offers them again."""
+        while self._leaving and count_max > 0:
+            name, topics = self._leaving[0]
+            for _ in range(min(count_max, len(topics))):
+                topic, queues = topics.popitem()
+                if self._topics.get(topic, {}).get(name) is queues:
+                    self._drop(topic, name)
+                count_max -= 1
+            if not topics:
+                self._leaving.popleft()
 
     def _master_for(self, request: Registering, group: _Group) -> Registered:
         if request.broker_id == MASTER_ID:
@@ -228,7 +314,7 @@ class RouteTable:
 
     def unregister(self, cluster: str, broker_name: str, address: str) -> None:
         """Removes one broker; unknown ones are ignored."""
-        living = self._live.pop((cluster, address), None)
+        living = self._forget_live((cluster, address))
         group = self._groups.get(broker_name)
         if group is None or address not in group.addresses.values():
             return
@@ -248,8 +334,10 @@ class RouteTable:
         names.discard(broker_name)
         if not names:
             self._clusters.pop(cluster, None)
-        for topic in [topic for topic, held in self._topics.items() if broker_name in held]:
-            self._drop(topic, broker_name)
+        if broker_name in self._topics_of:
+            self._leaving.append((broker_name, self._topics_of.pop(broker_name)))
+            if len(self._leaving) == 1:
+                self.sweep()
 
     def _note_lowest(self, broker_name: str, before: int | None, offline: str) -> None:
         group = self._groups.get(broker_name)
@@ -337,18 +425,25 @@ class RouteTable:
         """Returns all topics, or those that some group of a cluster has."""
         if cluster is None:
             return list(self._topics)
-        names = self._clusters.get(cluster, set())
-        return [topic for topic, held in self._topics.items() if not names.isdisjoint(held)]
+        return [topic for topic in self._topics if self.is_in(topic, cluster)]
+
+    def is_in(self, topic: str, cluster: str) -> bool:
+        """Returns whether some group of a cluster has a topic."""
+        return not self._clusters.get(cluster, _NOBODY).isdisjoint(self._topics.get(topic, ()))
+
+    def is_unit(self, topic: str, unit: bool | None, subscription: bool | None) -> bool:
+        """Returns whether a topic has these unit bits in its flag (None = either)."""
+        held = self._topics.get(topic)
+        if not held:
+            return False
+        flag = next(iter(held.values())).topic_sys_flag
+        return (unit is None or bool(flag & _UNIT) == unit) and (
+            subscription is None or bool(flag & _UNIT_SUBSCRIPTION) == subscription
+        )
 
     def unit_topics(self, *, unit: bool | None, subscription: bool | None) -> list[str]:
         """Returns the topics with these unit bits in their flag (None = either)."""
-
-        def fits(flag: int) -> bool:
-            return (unit is None or bool(flag & _UNIT) == unit) and (
-                subscription is None or bool(flag & _UNIT_SUBSCRIPTION) == subscription
-            )
-
-        return [topic for topic, held in self._topics.items() if fits(next(iter(held.values())).topic_sys_flag)]
+        return [topic for topic in self._topics if self.is_unit(topic, unit, subscription)]
 
     def system_topics(self) -> tuple[list[str], str]:
         """Returns the names of clusters and groups (brokers have a topic for each) and the address of some broker."""
@@ -371,13 +466,16 @@ class RouteTable:
         return self._set_perm(broker_name, lambda _: PERM_READ | PERM_WRITE)
 
     def _set_perm(self, broker_name: str, change: Callable[[int], int]) -> int:
-        count = 0
-        for topic, held in self._topics.items():
-            queues = held.get(broker_name)
-            if queues is not None:
-                count += 1
-                self._put(topic, replace(queues, perm=change(queues.perm)))
-        return count
+        changed: dict[int, QueueData] = {}
+        known = self._topics_of.get(broker_name, {})
+        before = list(known.items())  # keeps the old objects alive, so that no identity is used twice
+        for topic, queues in before:
+            if id(queues) not in changed:
+                changed[id(queues)] = replace(queues, perm=change(queues.perm))
+            fresh = changed[id(queues)]
+            self._topics[topic][broker_name] = known[topic] = fresh
+        self.revision += bool(before)
+        return len(before)
 
     def delete_topic(self, topic: str, cluster: str | None = None) -> None:
         """Forgets a topic's routes, everywhere or on the groups of one cluster."""
@@ -392,6 +490,18 @@ class RouteTable:
                 if self._route_count >= self._routes_max:
                     raise ReplyError(_REFUSED, f"topicRoutesMax is {self._routes_max}: no room for {topic[:127]!r}")
                 self._put(topic, entry)
+
+
+def _check_names(request: Registering) -> None:
+    """Refuses names that nobody has: what registers is kept."""
+    for what, text in (
+        ("clusterName", request.cluster),
+        ("brokerName", request.broker_name),
+        ("brokerAddr", request.address),
+        ("haServerAddr", request.ha_address),
+    ):
+        if len(text) > NAME_LENGTH_MAX:
+            raise ReplyError(_REFUSED, f"{what} has {len(text)} characters, the limit is {NAME_LENGTH_MAX}")
 
 
 def _with_acting_master(group: BrokerGroup, queues: QueueData) -> BrokerGroup:

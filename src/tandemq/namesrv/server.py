@@ -53,6 +53,7 @@ class NameServer:
         self.metrics = MetricsEndpoint(lambda: render_metrics(self.routes, self.remoting.status()))
         self._expiry: asyncio.TimerHandle | None = None
         self._expiry_deadline = 0.0
+        self._sweep: asyncio.Handle | None = None
 
     async def __aenter__(self) -> "NameServer":
         await self.start()
@@ -76,6 +77,8 @@ class NameServer:
     async def stop(self) -> None:
         if self._expiry is not None:
             self._expiry.cancel()
+        if self._sweep is not None:
+            self._sweep.cancel()
         if self._reloading is not None:
             self._reloading.cancel()
         await self.metrics.stop()
@@ -99,6 +102,8 @@ class NameServer:
             if self.handlers.config.notify_min_broker_id_changed:
                 for change in changes:
                     self._notify(change)
+        if self.routes.is_sweeping and self._sweep is None:
+            self._sweep = asyncio.get_running_loop().call_soon(self._sweep_on)
         deadline = self.routes.next_deadline
         if deadline is None:
             return
@@ -109,6 +114,12 @@ class NameServer:
         self._expiry_deadline = deadline
         delay = max(0.0, deadline - self._clock.monotonic())
         self._expiry = asyncio.get_running_loop().call_later(delay, self._expire)
+
+    def _sweep_on(self) -> None:
+        """Forgets the topics of groups that left, a step each turn."""
+        self.routes.sweep()
+        more = self.routes.is_sweeping
+        self._sweep = asyncio.get_running_loop().call_soon(self._sweep_on) if more else None
 
     def _expire(self) -> None:
         self._expiry = None

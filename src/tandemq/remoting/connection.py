@@ -31,6 +31,9 @@ _SMALL = 64 * 1024
 
 _NO_CODES: frozenset[int] = frozenset()
 
+SLICE_S = 0.01
+"""Requests that came in one read of the socket share so much of the loop's time; the rest of them waits a turn."""
+
 AWAY_S = 0.25
 """Deadlines that are looked at this much too late were missed by us: the loop was busy or the process stopped."""
 GRACE_S = 5.0
@@ -73,6 +76,9 @@ class Budget:
 class Connection(asyncio.Protocol):
     """Created per link by the server or the client. All methods belong to the loop's thread."""
 
+    is_forwarded = False
+    """Whether the peer is not at the other end: another broker hands its requests on (`broker.forwarding`)."""
+
     __slots__ = (
         "__weakref__",
         "_backlog",
@@ -111,6 +117,7 @@ class Connection(asyncio.Protocol):
         "peer_host_bytes",
         "session_check",
         "signer",
+        "spent",
         "stalled_since",
         "state",
         "tasks",
@@ -180,6 +187,8 @@ class Connection(asyncio.Protocol):
         """A server's side: checks requests that are signed for this connection, once the peer asked for a challenge."""
         self.signer: Signer | None = None
         """A client's side: signs the requests that leave by this connection."""
+        self.spent = 0.0
+        """Seconds that requests of the read at hand took so far, as far as the dispatcher counts them."""
         self.tasks: set[asyncio.Task[None]] = set()
         """Requests of this connection whose handler is still running."""
 
@@ -262,28 +271,37 @@ class Connection(asyncio.Protocol):
                 writable.set_result(None)
         self._writable_waiters.clear()
         if self._backlog:
-            frames = list(self._backlog)
-            self._backlog.clear()
-            self._loop.call_soon(self._continue, frames)
+            self._loop.call_soon(self._continue)
         elif self._serves and self._transport is not None and not self._transport.is_closing():
             self._transport.resume_reading()
 
-    def _continue(self, frames: list[Frame]) -> None:
-        if not self.is_open:
+    def _continue(self) -> None:
+        """Takes the backlog up again, unless the peer stopped reading meanwhile: then its resuming does."""
+        if not self.is_open or not self.is_writable:
             return
-        if self.is_writable:
-            self._process(frames)
-        else:
-            self._backlog.extendleft(reversed(frames))
-        if self.is_writable and self._transport is not None and not self._transport.is_closing():
+        frames = list(self._backlog)
+        self._backlog.clear()
+        self._process(frames)
+        if not self._backlog and self.is_writable and self._transport is not None and not self._transport.is_closing():
             self._transport.resume_reading()
+
+    def _pause(self, rest: list[Frame]) -> None:
+        """Leaves the rest of a read to the loop's next turn: others are served in between."""
+        self._backlog.extend(rest)
+        if self._transport is not None and not self._transport.is_closing():
+            self._transport.pause_reading()
+        self._loop.call_soon(self._continue)
 
     def _process(self, frames: list[Frame]) -> None:
         dispatch, high = self._dispatch, self.config.write_buffer_high
         self._batching = True
+        self.spent = 0.0
         try:
             for index, frame in enumerate(frames):
                 dispatch(self, frame)
+                if self.spent > SLICE_S and self._serves and index + 1 < len(frames):
+                    self._pause(frames[index + 1 :])
+                    break
                 if self._out_size > high:
                     self._flush()
                     if not self.is_writable and self._serves:

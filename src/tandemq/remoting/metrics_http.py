@@ -27,7 +27,10 @@ class MetricsEndpoint:
         self._render = render
         self._clock = clock or SystemClock()
         self._server: asyncio.Server | None = None
+        self._silent: dict[asyncio.StreamWriter, None] = {}
+        """Connections that have asked for nothing yet, the oldest first."""
         self._open = 0
+        self._rendering: asyncio.Task[bytes] | None = None
         self.port = 0
 
     async def __aenter__(self) -> "MetricsEndpoint":
@@ -51,18 +54,27 @@ class MetricsEndpoint:
         if self._server is not None:
             self._server.close()
             self._server = None
+        if self._rendering is not None:
+            self._rendering.cancel()
 
     async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         self._open += 1
+        self._silent[writer] = None
+        if len(self._silent) > _CONNECTIONS_MAX:  # whoever stays silent makes room for whoever comes to ask
+            oldest = next(iter(self._silent))
+            del self._silent[oldest]
+            oldest.transport.abort()
         try:
-            if self._open <= _CONNECTIONS_MAX:
-                async with asyncio.timeout(_SECONDS_MAX):
-                    head = await reader.readuntil(b"\r\n\r\n")
+            async with asyncio.timeout(_SECONDS_MAX):
+                head = await reader.readuntil(b"\r\n\r\n")
+                self._silent.pop(writer, None)
+                if self._open <= 2 * _CONNECTIONS_MAX:
                     writer.write(await self._answer(head))
                     await writer.drain()
         except (OSError, TimeoutError, asyncio.IncompleteReadError, asyncio.LimitOverrunError):
             pass  # a scraper that went away or never was one
         finally:
+            self._silent.pop(writer, None)
             self._open -= 1
             writer.close()
 
@@ -75,8 +87,14 @@ class MetricsEndpoint:
             return _response("200 OK", b"ok\n")
         if path != b"/metrics":
             return _response("404 Not Found", b"try /metrics\n")
-        body = await self._text() if method == b"GET" else b""
+        body = await self._shared_text() if method == b"GET" else b""
         return _response("200 OK", body)
+
+    async def _shared_text(self) -> bytes:
+        """Returns a text that begins to be rendered now, or is being rendered: many who ask at once cost one."""
+        if self._rendering is None or self._rendering.done():
+            self._rendering = asyncio.get_running_loop().create_task(self._text())
+        return await asyncio.shield(self._rendering)
 
     async def _text(self) -> bytes:
         """Returns the rendered text, made in slices."""

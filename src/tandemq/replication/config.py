@@ -2,6 +2,7 @@
 
 from dataclasses import dataclass
 
+from tandemq.coordination.endpoints import parse_place
 from tandemq.errors import ConfigError
 from tandemq.model.ack_level import AckLevel, parse_level
 from tandemq.settings import check, setting
@@ -25,6 +26,7 @@ class ReplicationConfig:
         "An idle HA connection is proved alive this often, from both ends.",
         unit="ms",
         minimum=10,
+        maximum=600_000,
         tunable=True,
     )
     housekeeping_interval_ms: int = setting(
@@ -33,6 +35,7 @@ class ReplicationConfig:
         "An HA connection that was silent this long is closed.",
         unit="ms",
         minimum=30,
+        maximum=3_600_000,
         tunable=True,
     )
     transfer_batch_size: int = setting(
@@ -57,6 +60,7 @@ class ReplicationConfig:
         "A slave this many bytes behind is not in sync: producers are told at once instead of waiting for it.",
         unit="bytes",
         minimum=1,
+        maximum=1 << 40,
         tunable=True,
         aliases=("haSlaveFallbehindMax",),
     )
@@ -66,6 +70,7 @@ class ReplicationConfig:
         "How long a send waits for its flush and its copies, both under this one deadline.",
         unit="ms",
         minimum=1,
+        maximum=600_000,
         tunable=True,
     )
     ack_poll_us: int = setting(
@@ -114,6 +119,7 @@ class ReplicationConfig:
         "Bytes per second to each slave when haFlowControlEnable is set.",
         unit="bytes/s",
         minimum=1024,
+        maximum=1 << 40,
         tunable=True,
     )
     compression: str = setting(
@@ -128,6 +134,7 @@ class ReplicationConfig:
         "A slave that has been away this long leaves the in-sync set, once this node's own disk holds what it held.",
         unit="ms",
         minimum=1,
+        maximum=86_400_000,
         tunable=True,
     )
     rejoin_wait_ms: int = setting(
@@ -192,8 +199,46 @@ class ReplicationConfig:
         minimum=10,
     )
 
+    coordinator: str = setting(
+        "haCoordinator",
+        "",
+        "Where the register of the group lives and elections are decided: etcd://host:port,host:port or, with TLS, "
+        "etcds://host:port. The same on every broker of the group. Empty: the group keeps its register itself and a "
+        "person promotes.",
+    )
+    coordinator_ca_path: str = setting(
+        "haCoordinatorCaPath", "", "PEM certificates that etcd's own must come from; empty: those the system trusts."
+    )
+    coordinator_cert_path: str = setting(
+        "haCoordinatorCertPath", "", "PEM certificate shown to an etcd that asks its clients for one."
+    )
+    coordinator_key_path: str = setting("haCoordinatorKeyPath", "", "PEM key of haCoordinatorCertPath.")
+    coordinator_user: str = setting("haCoordinatorUser", "", "User of an etcd with authentication; empty: none.")
+    coordinator_password: str = setting("haCoordinatorPassword", "", "Password of haCoordinatorUser.")
+    lease_seconds: int = setting(
+        "haLeaseSeconds",
+        2,
+        "With a coordinator: a master that did not renew its lease for this long stops, and another is elected. etcd "
+        "grants no less than 1.5 times its election timeout (2 s by default).",
+        unit="s",
+        minimum=1,
+        maximum=600,
+    )
+    priority: int = setting(
+        "haPriority",
+        0,
+        "With a coordinator: of several that may be elected and have the same log the highest goes first, and it "
+        "takes the reign back when it is in sync again, unless an operator has switched. -1: never elected.",
+        minimum=-1,
+        maximum=1000,
+    )
+
     def __post_init__(self) -> None:
         check(self)
+        if self.coordinator:
+            parse_place(self.coordinator)
+        if bool(self.coordinator_cert_path) != bool(self.coordinator_key_path):
+            raise ConfigError("haCoordinatorCertPath and haCoordinatorKeyPath belong together: set both or none")
         if self.ack_level:
             parse_level(self.ack_level)
         if self.compression not in ("", "zstd"):

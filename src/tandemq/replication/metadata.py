@@ -43,11 +43,15 @@ class PairCode(IntEnum):
     """Requests between our own brokers and from our own tools; a range upstream does not use."""
 
     WAIT_FOR_METADATA = 32101
-    PROMOTE = 32102
-    DEMOTE = 32103
+    PROMOTE = OperatorCode.PROMOTE
+    DEMOTE = OperatorCode.DEMOTE
     ANNOUNCE = 32104
     HA_DETAIL = OperatorCode.HA_DETAIL
     FORGET = 32106
+    PAUSE = 32107
+    VOUCH = 32108
+    FORWARD = 32110
+    """A request of a client that only a master can answer, handed on by another broker of its group."""
 
 
 TABLES: Final[dict[str, int]] = {

@@ -8,6 +8,7 @@ Only confirmed bytes are handed on: they are never cut.  When the history that t
 ends; the observer greets again and is told the new one.
 """
 
+from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass
 from hashlib import sha256
@@ -23,6 +24,8 @@ from tandemq.replication.session import Session, SessionState
 
 UNPROVEN_SECONDS = 5.0
 """How long a connection may take to say who it is."""
+UNPROVEN_MAX = 64
+"""Connections that have not said who they are; beyond it, one of whoever has most of them makes room."""
 SESSIONS_MAX = 16
 """Observers of one slave; a chain is meant to spread them."""
 
@@ -66,9 +69,13 @@ class RelayState:
     def connected(self, session_id: int, peer: str, now: float) -> list[Decision]:
         """Somebody connected to the HA port; it speaks first."""
         out: list[Decision] = []
-        session = self.sessions[session_id] = Session(session_id, peer, now, now, now)
-        if len(self.sessions) > SESSIONS_MAX:
-            self._close(out, session, Reason.TOO_MANY, f"there are {SESSIONS_MAX} sessions already", now)
+        self.sessions[session_id] = Session(session_id, peer, now, now, now)
+        unproven = [one for one in self.sessions.values() if not one.proven]
+        if len(unproven) > UNPROVEN_MAX:
+            by_host = Counter(one.host for one in unproven)
+            oldest = max(unproven, key=lambda one: by_host[one.host])
+            text = f"{UNPROVEN_MAX} connections have not proven that they belong here, {oldest.peer} is one of them"
+            self._close(out, oldest, Reason.TOO_MANY, text, now)
         return out
 
     def disconnected(self, session_id: int) -> None:
@@ -188,6 +195,9 @@ class RelayState:
             return Reason.KEY_REFUSED, f"{hello.replica} from {session.peer} did not prove the shared key"
         if not hello.observer:
             return Reason.NOT_MASTER, "this broker is a slave: it serves observers (haObserver=true) only"
+        others = [one for one in self.sessions.values() if one.proven and one.replica != hello.replica]
+        if len(others) >= SESSIONS_MAX:
+            return Reason.TOO_MANY, f"there are {SESSIONS_MAX} observers already"
         if hello.group != self.terms.group:
             return Reason.WRONG_GROUP, f"observer of group {hello.group!r} at a slave of group {self.terms.group!r}"
         if hello.replica == record.replica:

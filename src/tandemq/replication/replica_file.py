@@ -58,7 +58,7 @@ def decode(data: bytes, path: str) -> ReplicaRecord:
         if crc32(bytes(sealed.content)) != sealed.crc:
             raise ValueError("checksum")
         content = msgspec.json.decode(bytes(sealed.content), type=_Content)
-    except (msgspec.DecodeError, UnicodeDecodeError, ValueError) as error:
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError, ValueError) as error:
         raise CorruptLog(
             f"{path} is damaged ({error}): this node no longer knows its history; "
             "start it as a slave with an empty store directory, so that it copies the log again"

@@ -458,7 +458,7 @@ MUTANTS: tuple[Mutant, ...] = (
         3,
         "checksums",
         "frames with a wrong checksum are taken",
-        ((ha.FrameReader, "sound", property(lambda self: True)),),
+        ((ha.SessionReader, "sound", property(lambda self: True)),),
     ),
     Mutant(
         "holder-needs-no-other-member",
@@ -596,21 +596,21 @@ MUTANTS: tuple[Mutant, ...] = (
         0,
         "rank",
         "a log ranks by the epoch of its last byte",
-        ((master_state, "rank", _rank_of_last_byte),),
+        ((master_state, "rank", _rank_of_last_byte), (epochs, "rank", _rank_of_last_byte)),
     ),
     Mutant(
         "rank-of-last-hello",
         0,
         "rank",
         "a log ranks by the newest epoch it heard of",
-        ((master_state, "rank", _rank_of_hello),),
+        ((master_state, "rank", _rank_of_hello), (epochs, "rank", _rank_of_hello)),
     ),
     Mutant(
         "provisional-ranks-high",
         0,
         "provisional",
         "bytes of provisional reigns rank like any others",
-        ((master_state, "rank", _rank_without_regard),),
+        ((master_state, "rank", _rank_without_regard), (epochs, "rank", _rank_without_regard)),
     ),
     Mutant(
         "anybody-is-named",

@@ -41,7 +41,13 @@ class StoreConfig:
         "maxIndexNum", 20_000_000, "Entries of one index file, of which the first stays unused.", minimum=2
     )
     message_size_max: int = setting(
-        "maxMessageSize", 4 * 1024 * 1024, "Largest message body accepted.", unit="bytes", minimum=1, tunable=True
+        "maxMessageSize",
+        4 * 1024 * 1024,
+        "Largest message body accepted.",
+        unit="bytes",
+        minimum=1,
+        maximum=256 * 1024 * 1024,
+        tunable=True,
     )
     auto_message_version: bool = setting(
         "autoMessageVersionOnTopicLen",
@@ -70,7 +76,13 @@ class StoreConfig:
         minimum=1,
     )
     sync_flush_timeout_ms: int = setting(
-        "syncFlushTimeout", 5000, "SYNC_FLUSH: how long a send waits for the disk.", unit="ms", minimum=1, tunable=True
+        "syncFlushTimeout",
+        5000,
+        "SYNC_FLUSH: how long a send waits for the disk.",
+        unit="ms",
+        minimum=1,
+        maximum=600_000,
+        tunable=True,
     )
     check_crc_on_recover: bool = setting(
         "checkCRCOnRecover", True, "Whether recovery compares body checksums of what it scans."
@@ -78,7 +90,7 @@ class StoreConfig:
     message_delay_level: str = setting("messageDelayLevel", DELAY_LEVELS_DEFAULT, "Delays of levels 1, 2, …")
     delete_when: str = setting("deleteWhen", "04", "Local hours, separated by ;, at which expired files are deleted.")
     file_reserved_hours: int = setting(
-        "fileReservedTime", 72, "How long a commit-log file is kept.", unit="h", minimum=1, tunable=True
+        "fileReservedTime", 72, "How long a commit-log file is kept.", unit="h", minimum=1, maximum=87_600, tunable=True
     )
     delete_batch_max: int = setting("deleteFileBatchMax", 10, "Most files deleted in one run.", minimum=1)
     disk_used_ratio_max: int = setting(
@@ -130,8 +142,6 @@ class StoreConfig:
         for hour in self.delete_when.split(";"):
             if not hour.strip().isdecimal() or int(hour) > 23:
                 raise ConfigError(f"deleteWhen={self.delete_when!r}: hours from 00 to 23 separated by ; expected")
-        if self.commit_log_segment_size < 1024:
-            raise ConfigError(f"mappedFileSizeCommitLog={self.commit_log_segment_size}: must be at least 1024 bytes")
 
     @property
     def consume_queue_file_size(self) -> int:

@@ -40,8 +40,6 @@ class ViewsWork:
     obsolete: list[Path] = field(default_factory=list)
     """Directories to be removed once the checkpoint is written."""
     done: Callable[[], None] = field(default=lambda: None)
-    forgotten: Callable[[], None] = field(default=lambda: None)
-    """Called if it is never done: the log was cut, or all views are synced at once."""
 
 
 class Flusher:
@@ -75,9 +73,6 @@ class Flusher:
         """Held while syncing: a cut waits for it, so that `flushed` never ends up above a cut."""
         self._wake = threading.Event()
         self._work: ViewsWork | None = None
-        self._left_files: list[Path] = []
-        self._left_directories: list[Path] = []
-        """What was taken to be synced and was not: the next work is not done without it."""
         self._thread: threading.Thread | None = None
         self._stopping = False
         self._asleep = False
@@ -218,16 +213,14 @@ class Flusher:
         if self.poison is not None or self.flushed < work.log_offset:
             return self.poison is not None
         try:
-            for path in (*self._left_files, *work.files):
+            for path in work.files:
                 with contextlib.suppress(FileNotFoundError):  # a topic or an old file was deleted meanwhile
                     self._disk.sync_file(path)
                 if self._thread is not None and self._config.flush_disk_type is FlushDiskType.SYNC_FLUSH:
                     self._between_files()
-            for directory in (*self._left_directories, *work.directories):
+            for directory in work.directories:
                 with contextlib.suppress(FileNotFoundError):
                     self._disk.sync_directory(directory)
-            self._left_files.clear()
-            self._left_directories.clear()
             for write in work.replacements:
                 write()
             self._disk.write_synced(work.checkpoint_path, work.checkpoint)
@@ -353,16 +346,7 @@ class Flusher:
         return self._lock
 
     def forget_views(self) -> None:
-        """Drops work that was handed over; what it was to sync is left to the next. With the lock held."""
-        work, self._work = self._work, None
-        if work is not None:
-            self.leave(work.files, work.directories)
-            work.forgotten()
-
-    def leave(self, files: list[Path], directories: list[Path]) -> None:
-        """These were written and are to be synced with the next work. While no work is under way, or with the lock."""
-        self._left_files += files
-        self._left_directories += directories
+        self._work = None
 
     def lower(self, offset: int) -> None:
         """The log was cut at an offset: nothing above it is flushed, and files above it may be other ones now."""

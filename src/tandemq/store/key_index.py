@@ -56,6 +56,8 @@ class KeyIndex:
         self.dirty: set[Path] = set()
         self._marked: MappedIndexFile | None = None
         """The newest file, once it is known to be in `dirty`."""
+        self._has_new_name = False
+        """Whether a file was made since the directory was handed over to be synced."""
 
     def load(self) -> bool:
         """Finds the files; False if one has another size than the settings say."""
@@ -136,7 +138,8 @@ class KeyIndex:
             segment.close()
             self._disk.remove(path)
             raise
-        self._disk.sync_directory(self.directory)
+        # Its name becomes durable with the next checkpoint: syncing the directory here would stop the owner.
+        self._has_new_name = True
         self.names.append(path.name)
         file = MappedIndexFile(path, segment, self._slots, self._entries)
         if before is not None:
@@ -223,13 +226,16 @@ class KeyIndex:
         self.close()
         self.load()
         self.dirty = {self.directory / path.name for path in fresh.dirty}
+        self._has_new_name = fresh._has_new_name
         self._marked = None
 
-    def take_dirty(self) -> list[Path]:
-        paths = list(self.dirty)
+    def take_dirty(self) -> tuple[list[Path], bool]:
+        """Returns the files to sync, and whether there is a name that only a sync of the directory makes durable."""
+        paths, named = sorted(self.dirty), self._has_new_name
         self.dirty.clear()
+        self._has_new_name = False
         self._marked = None
-        return paths
+        return paths, named
 
     def close(self) -> None:
         for file in self._mapped.values():

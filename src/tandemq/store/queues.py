@@ -96,13 +96,13 @@ class QueueTable:
         self._new.add((topic, queue_id))
         return queue
 
-    def take_new_directories(self, queue: ConsumeQueue) -> Iterable[Path]:
-        """Returns the directories above a queue's own, whose names are to be made durable with its first file."""
-        if queue.key not in self._new:
-            return ()
+    def take_new_directories(self, queue: ConsumeQueue) -> list[Path]:
+        """Returns the directories whose names are to be made durable with a queue's first file, the highest first."""
+        if queue.key not in self._new or not queue.has_files:
+            return []
         self._new.discard(queue.key)
-        directory = queue.directory.parent
-        return (directory, directory.parent, self._root)
+        topic = queue.directory.parent
+        return [self._root, topic.parent, topic, queue.directory]
 
     def take_renamed_directories(self) -> list[Path]:
         """Returns directories that were put aside, with those above them."""
@@ -248,7 +248,7 @@ class QueueTable:
         self._disk.sync_directory(self._root)
 
     def write_tails(self, keys: Iterable[tuple[str, int]]) -> None:
-        for key in keys:
+        for key in sorted(keys):  # always in one order, so that a disk that fills up does so at the same file
             queue = self.table.get(key)
             if queue is not None:
                 queue.write_tail()

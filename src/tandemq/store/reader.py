@@ -15,6 +15,8 @@ from tandemq.store.results import GetResult, GetStatus
 
 QUERY_CANDIDATES_MAX = 4096
 """Index entries one query looks at: a hash shared by a million messages must not stop the broker."""
+QUERY_SIZE_MAX = 8 << 20
+"""Bytes of the records that one query reads, for the same reason; the first is read whatever it has."""
 
 
 class Reader:
@@ -161,6 +163,7 @@ class Reader:
         key_hash = TopicHasher(topic).key_hash(key.encode())
         found: list[StoredMessage] = []
         seen: set[int] = set()
+        size = 0
         for looked_at, physical_offset in enumerate(self._index.find(key_hash, begin_ms, end_ms)):
             if len(found) >= max_count or looked_at >= QUERY_CANDIDATES_MAX:
                 break
@@ -171,6 +174,9 @@ class Reader:
                 message = self.read(physical_offset)
             except (CodecError, OffsetOutOfRange):
                 continue  # an index entry is a hint, the log decides
+            size += message.size
+            if size > QUERY_SIZE_MAX and len(seen) > 1:
+                break
             keys = [message.properties.get(UNIQUE_KEY), *message.properties.get(KEYS, "").split(" ")]
             if message.topic == topic and key in keys and begin_ms <= message.store_timestamp <= end_ms:
                 found.append(message)

@@ -147,9 +147,11 @@ class Recovery:
         scanned = self.monotonic()
         log.set_end(end)
         saved_to = behind = 0
-        if self.aborted and self.read_only:
+        # Also after an orderly stop, if no checkpoint says where the log ends: then it ends at the first damage.
+        is_doubtful = self.aborted or not exact
+        if is_doubtful and self.read_only:
             behind = self._readable_behind(end)
-        elif self.aborted:
+        elif is_doubtful:
             saved_to = self._save_behind(end)
             log.cut(end, thorough=True)
         if damaged:
@@ -159,6 +161,11 @@ class Recovery:
             self.problem = "the checkpoint is missing, so nothing vouches for them"
         elif not index_whole:
             self.problem = "index: a file has another size than the settings say"
+        elif self._are_older_than_log:
+            self.problem = (
+                f"the log begins at {log.first_offset} since files expired, the checkpoint vouches for them up to "
+                f"{self._vouched} only"
+            )
         trusted = not self.problem and self._keep_views(start, exact, same_boot)
         ready = self.monotonic()
         dispatched_from = self._dispatch(dispatcher, start, end, trusted)
@@ -188,6 +195,17 @@ class Recovery:
         """How far a checkpoint vouches for the views; beyond everything if RocketMQ used them since."""
         views = self.checkpoint.views
         return views.offset if views is not None and (self.checkpoint.certain or self.aborted) else 1 << 62
+
+    @property
+    def _are_older_than_log(self) -> bool:
+        """Whether part of the log expired that would have to be dispatched again.
+
+        What it told of queues, numbers and deleted topics, was saved before it went: that and the rest of the log give
+        the views, which are not complete themselves.
+        """
+        if self._foreign or self.starts is None:
+            return False
+        return self._vouched < self.log.first_offset <= self.starts.offset
 
     def _empty(self, dispatcher: LogDispatcher) -> Recovered:
         if not self.read_only and (evidence := self._evidence()):

@@ -95,6 +95,11 @@ class Views:
         self._durable_offset = -1
         """Where the last checkpoint vouches up to."""
         self._rebuild: OnlineRebuild | None = None
+        self._unsynced: ViewsWork | None = None
+        """What was handed over last, until it is done: a cut may take it from the flusher, then the next has it too."""
+        self._left_files: list[Path] = []
+        self._left_directories: list[Path] = []
+        """Written by a hand-over that was given up; the next one syncs them."""
         self._slicing: _HandOver | None = None
         """What is being handed over in slices."""
 
@@ -207,7 +212,8 @@ class Views:
         if begun is not None:
             self.dirty.update(begun.keys)
             self.queue_table.starts_changed |= begun.starts is not None
-            self._flusher.leave(begun.files, list(begun.directories))
+            self._left_files += begun.files
+            self._left_directories += begun.directories
 
     def sync(self, clean: bool = False) -> None:
         """Views and checkpoint durable now, in this thread."""
@@ -236,9 +242,13 @@ class Views:
 
     def _begin(self, clean: bool) -> _HandOver:
         """Notes what is to be vouched for: everything up to where dispatch is now."""
-        index_name, index_count, files = "", 1, []
+        index_name, index_count = "", 1
+        files: list[Path] = []
+        index_directories: list[Path] = []
         if self.index is not None:
-            files = self.index.take_dirty()
+            files, named = self.index.take_dirty()
+            if named:
+                index_directories = [self.index.directory, self._root]
             newest = self.index.newest
             if newest is not None:
                 index_name, index_count = newest.path.name, newest.count
@@ -253,10 +263,10 @@ class Views:
         )
         starts = QueueStarts(self._log.first_offset) if table.starts_changed else None
         table.starts_changed = False
-        keys, self.dirty = list(self.dirty), set()
+        keys, self.dirty = sorted(self.dirty, reverse=True), set()
         obsolete = table.deleted_below(position)
         begun = _HandOver(point, self.dispatcher.last_timestamp, keys, starts, table.removals, obsolete, files)
-        begun.directories.update(dict.fromkeys(table.take_renamed_directories()))
+        begun.directories.update(dict.fromkeys((*table.take_renamed_directories(), *index_directories)))
         return begun
 
     def _steps(self, begun: _HandOver) -> Iterator[None]:
@@ -275,28 +285,32 @@ class Views:
                 begun.files += paths
                 if named:
                     begun.directories[queue.directory] = None
-                    begun.directories.update(dict.fromkeys(self.queue_table.take_new_directories(queue)))
+                begun.directories.update(dict.fromkeys(self.queue_table.take_new_directories(queue)))
             keys.pop()
             yield
 
     def _finish(self, begun: _HandOver) -> ViewsWork:
-        position, path = begun.point.offset, self._root / layout.CHECKPOINT
+        """Returns what is to be synced: what was written, and what was to be synced before and was not."""
+        position, path, unsynced = begun.point.offset, self._root / layout.CHECKPOINT, self._unsynced
         data = self._checkpoint_data(begun.point, begun.timestamp)
-        replacements: list[Callable[[], None]] = []
+        replacements = list(unsynced.replacements) if unsynced is not None else []
         if begun.starts is not None:
             replacements.append(self._starts_file.replacement(encode_starts(self._current_starts(begun.starts))))
         if self._disk.file_size(path) is None:
             self._disk.create_file(path, checkpoint.SIZE)
             begun.directories[self._root] = None
+        files, directories = [*self._left_files, *begun.files], [*self._left_directories, *begun.directories]
+        self._left_files, self._left_directories = [], []
+        if unsynced is not None:
+            files, directories = [*unsynced.files, *files], [*unsynced.directories, *directories]
 
         def done() -> None:
             self._durable_offset = position
+            self._unsynced = None
 
-        def forgotten() -> None:
-            self.queue_table.starts_changed |= begun.starts is not None
-
-        directories = list(begun.directories)
-        return ViewsWork(position, begun.files, directories, data, path, replacements, begun.obsolete, done, forgotten)
+        files, directories = list(dict.fromkeys(files)), list(dict.fromkeys(directories))
+        self._unsynced = ViewsWork(position, files, directories, data, path, replacements, begun.obsolete, done)
+        return self._unsynced
 
     def _checkpoint_data(self, point: ViewsPoint, timestamp: int) -> bytes:
         return self.checkpoint.written(

@@ -72,3 +72,9 @@ def test_a_token_fits_its_own_cookie_alone() -> None:
 def test_a_secret_is_not_in_what_is_printed() -> None:
     visitor, _ = Sessions(lambda: 0.0).open("ops", "hidden-thing")
     assert "hidden-thing" not in repr(visitor)
+
+
+def test_a_token_that_is_no_ascii_is_only_wrong() -> None:
+    sessions = Sessions(lambda: 0.0)
+    assert not sessions.has_token("key", "tökén\ud800")
+    assert sessions.has_token("key", sessions.token("key"))

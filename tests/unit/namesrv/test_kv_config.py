@@ -1,19 +1,28 @@
 """The key-value configuration survives restarts and refuses to grow without bound."""
 
+import asyncio
 from pathlib import Path
 
 import pytest
 
 from tandemq.errors import ConfigError, ReplyError
-from tandemq.namesrv.kv_config import KvConfig
+from tandemq.namesrv.kv_config import TOTAL_SIZE_MAX, KvConfig
+
+
+def put(kv: KvConfig, namespace: str, key: str, value: str) -> None:
+    asyncio.run(kv.put(namespace, key, value))
+
+
+def delete(kv: KvConfig, namespace: str, key: str) -> None:
+    asyncio.run(kv.delete(namespace, key))
 
 
 def test_changes_survive_a_restart(tmp_path: Path) -> None:
     path = tmp_path / "sub" / "kvConfig.json"
     kv = KvConfig(path, 10)
-    kv.put("ORDER_TOPIC_CONFIG", "t", "broker-a:4")
-    kv.put("ns", "k", "ü")
-    kv.delete("ns", "k")
+    put(kv, "ORDER_TOPIC_CONFIG", "t", "broker-a:4")
+    put(kv, "ns", "k", "ü")
+    delete(kv, "ns", "k")
     again = KvConfig(path, 10)
     assert again.get("ORDER_TOPIC_CONFIG", "t") == "broker-a:4"
     assert again.namespace("ns") == {}
@@ -37,18 +46,31 @@ def test_a_damaged_file_stops_the_start(tmp_path: Path) -> None:
 def test_a_failed_write_changes_nothing(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
     kv = KvConfig(None, 10)
-    kv.put("a", "b", "c")
+    put(kv, "a", "b", "c")
     kv._path = tmp_path / "file" / "kvConfig.json"
     with pytest.raises(OSError):
-        kv.put("a", "b", "d")
+        put(kv, "a", "b", "d")
     assert kv.get("a", "b") == "c"
 
 
 def test_bounds() -> None:
     kv = KvConfig(None, 1)
-    kv.put("a", "b", "c")
-    kv.put("a", "b", "d")
+    put(kv, "a", "b", "c")
+    put(kv, "a", "b", "d")
     with pytest.raises(ReplyError, match="kvEntriesMax is 1"):
-        kv.put("a", "c", "d")
+        put(kv, "a", "c", "d")
     with pytest.raises(ReplyError, match="65536"):
-        kv.put("a", "b", "x" * 70_000)
+        put(kv, "a", "b", "x" * 70_000)
+
+
+def test_all_entries_together_have_a_bound_in_characters() -> None:
+    kv = KvConfig(None, 100_000)
+    value = "x" * 60_000
+    room = TOTAL_SIZE_MAX // (len(value) + 4)
+    for number in range(room):
+        put(kv, "a", f"{number:03}", value)
+    with pytest.raises(ReplyError, match=f"at most {TOTAL_SIZE_MAX}"):
+        put(kv, "a", "one more", value)
+    put(kv, "a", "000", "y" * 60_000)
+    delete(kv, "a", "001")
+    put(kv, "a", "two", value)

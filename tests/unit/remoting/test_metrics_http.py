@@ -49,6 +49,45 @@ def test_a_taken_port_is_the_operators_to_change() -> None:
         asyncio.run(story())
 
 
+def test_silent_connections_keep_no_scraper_out() -> None:
+    async def story() -> bytes:
+        async with MetricsEndpoint(lambda: ["up 1\n"]) as endpoint:
+            port = await endpoint.start("127.0.0.1", 0)
+            silent = [await asyncio.open_connection("127.0.0.1", port) for _ in range(80)]
+            answer = await ask(port, b"GET /metrics HTTP/1.1\r\n\r\n")
+            for _, writer in silent:
+                writer.close()
+            return answer
+
+    assert asyncio.run(story()).endswith(b"up 1\n")
+
+
+def test_many_who_ask_at_once_cost_one_text() -> None:
+    rendered = 0
+
+    def render() -> Iterator[str]:
+        nonlocal rendered
+        rendered += 1
+        clock.advance(1.0)
+        for number in range(100):
+            clock.advance(1.0)
+            yield f"line {number}\n"
+
+    clock = ManualClock()
+
+    async def story() -> list[bytes]:
+        async with MetricsEndpoint(render, clock) as endpoint:
+            port = await endpoint.start("127.0.0.1", 0)
+            links = [await asyncio.open_connection("127.0.0.1", port) for _ in range(20)]
+            for _, writer in links:
+                writer.write(b"GET /metrics HTTP/1.1\r\n\r\n")
+            return [await reader.read() for reader, _ in links]
+
+    answers = asyncio.run(story())
+    assert {answer.count(b"line ") for answer in answers} == {100}
+    assert rendered < 10
+
+
 def test_a_long_text_is_made_in_slices() -> None:
     """Others run on the loop while it is made."""
     clock = ManualClock()

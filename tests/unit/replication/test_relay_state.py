@@ -9,7 +9,14 @@ from tandemq.codec import ha_classic
 from tandemq.codec.ha_reasons import Reason
 from tandemq.replication.decisions import Append, Close, Decision, LogEnds, Note, Send
 from tandemq.replication.epochs import Epoch, History, Promise, ReplicaRecord
-from tandemq.replication.relay_state import SESSIONS_MAX, UNPROVEN_SECONDS, RelayLog, RelayState, RelayTerms
+from tandemq.replication.relay_state import (
+    SESSIONS_MAX,
+    UNPROVEN_MAX,
+    UNPROVEN_SECONDS,
+    RelayLog,
+    RelayState,
+    RelayTerms,
+)
 from tandemq.replication.slave_state import SlaveState, SlaveTerms
 
 SEGMENT = 1 << 16
@@ -127,13 +134,35 @@ def test_another_history_ends_every_session() -> None:
     assert not relay.state.sessions
 
 
-def test_who_says_nothing_or_comes_too_often_loses_its_place() -> None:
+def test_who_says_nothing_loses_its_place() -> None:
     relay = Relay()
-    for number in range(SESSIONS_MAX + 1):
+    for number in range(UNPROVEN_MAX + 1):
         relay.act(relay.state.connected(number, "10.0.0.9:5000", 0.0))
-    assert [close.reason for close in relay.closed] == [Reason.TOO_MANY]
+    assert [(close.reason, close.session) for close in relay.closed] == [(Reason.TOO_MANY, 0)]
     relay.act(relay.state.tick(UNPROVEN_SECONDS))
     assert not relay.state.sessions
+
+
+def test_strangers_keep_no_observer_out(monkeypatch: pytest.MonkeyPatch) -> None:
+    relay, observer = Relay(), Observer()
+    for number in range(100, 100 + 2 * UNPROVEN_MAX):
+        relay.act(relay.state.connected(number, "10.0.0.66:5000", 0.0))
+    relay.act(relay.state.connected(1, "10.0.0.9:5000", 0.0))
+    relay.out.clear()  # what strangers were told
+    monkeypatch.setattr(relay.state, "connected", lambda *given: [])
+    talk(relay, observer)
+    assert bytes(observer.log) == LOG[:40_000]
+
+
+def test_observers_have_so_many_places() -> None:
+    relay, observer = Relay(), Observer()
+    for number in range(100, 100 + SESSIONS_MAX):
+        relay.act(relay.state.connected(number, "10.0.0.9:5000", 0.0))
+        relay.state.sessions[number].proven, relay.state.sessions[number].replica = True, f"r{number}"
+    relay.out.clear()
+    talk(relay, observer)
+    assert relay.closed[-1].reason is Reason.TOO_MANY
+    assert not observer.log
 
 
 def test_an_observer_that_retention_has_overtaken_is_told() -> None:

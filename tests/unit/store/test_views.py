@@ -1,222 +1,91 @@
-"""Views on their way to disk, queue by queue, with everything else in between."""
+"""Views on their way to the disk: what a checkpoint vouches for has been synced before."""
 
-from collections import deque
-from collections.abc import Callable
+import threading
 from pathlib import Path
 
 import pytest
-from tests.unit.store.stores import CONFIG, ROOT, opened, put
 
-from tandemq.errors import DiskFull
-from tandemq.formats.log_mark import TopicDeleted
-from tandemq.sim.disk import CrashableDisk, MemoryDisk
-from tandemq.store import views
-from tandemq.store.flush import Flusher
+from tandemq.formats.layout import queue_directory
+from tandemq.sim.clock import ManualClock
+from tandemq.sim.disk import CrashableDisk
+from tandemq.store.config import StoreConfig
 from tandemq.store.message_store import MessageStore
 
-QUEUES = 10
+ROOT = Path("/store")
+HOST = bytes((10, 0, 0, 1, 0, 0, 0, 1))
+CONFIG = StoreConfig(commit_log_segment_size=1 << 16, consume_queue_segment_size=2000, index_slots=7, index_entries=20)
 
 
-@pytest.fixture(autouse=True)
-def _sliced(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A queue is as much as fits into a slice, and the flusher syncs what it is handed at once."""
-    monkeypatch.setattr(Flusher, "is_posting", True)
-    monkeypatch.setattr(views, "SLICE_SECONDS", 0.0)
+def opened(disk: CrashableDisk) -> MessageStore:
+    return MessageStore.open(ROOT, CONFIG, clock=ManualClock(), disk=disk, store_host=HOST)
 
 
-class Loop:
-    """A store, and the turns of its owner's loop."""
-
-    def __init__(self, disk: MemoryDisk, **options: object) -> None:
-        self.calls: deque[Callable[[], None]] = deque()
-        self.store: MessageStore = opened(disk, CONFIG, post=self.calls.append, **options)
-
-    def spread(self) -> None:
-        for number in range(QUEUES):
-            put(self.store, queue_id=number)
-        self.store.flush_once()
-        while self.store.dispatch():
-            pass
-
-    def turns(self, count: int = 10_000) -> int:
-        """Takes so many turns; returns how many there were to take."""
-        taken = 0
-        while self.calls and taken < count:
-            self.calls.popleft()()
-            taken += 1
-        return taken
+def put(store: MessageStore, topic: str, count: int) -> None:
+    for number in range(count):
+        store.append(topic, 0, 0, 0, 1, HOST, 0, 0, b"body", b"KEYS\x01key-%d\x02" % number)
 
 
-def written(disk: MemoryDisk) -> int:
-    return sum(path.parts[2] == "consumequeue" for path in disk.files)
+def hand_over_to_a_busy_thread(store: MessageStore) -> None:
+    """The flush thread has the views and has not begun with them."""
+    store._flusher._thread = threading.Thread()
+    store._views.hand_over()
+    store._flusher._thread = None
+    assert store._flusher.views_busy
 
 
-def test_a_turn_makes_the_file_of_one_queue() -> None:
-    disk = MemoryDisk()
-    loop = Loop(disk)
-    loop.spread()
-    loop.store._views.hand_over()
-    loop.turns()
-    before = written(disk)
-    for number in range(QUEUES, 2 * QUEUES):
-        put(loop.store, queue_id=number)
-    loop.store.dispatch()
-    loop.store._views.hand_over()
-    sizes = [written(disk) - before]
-    while loop.turns(1):
-        sizes.append(written(disk) - before)
-    assert sizes[-1] == QUEUES
-    assert max(b - a for a, b in zip([0, *sizes], sizes, strict=False)) == 1
+def views_of(disk: CrashableDisk) -> dict[Path, bytes]:
+    """Returns what is in the files of queues and index."""
+    folders = [queue_directory(ROOT, topic, 0) for topic in ("first", "second")] + [ROOT / "index"]
+    paths = [folder / name for folder in folders for name in disk.list(folder)]
+    return {path: disk.read_file(path) for path in paths}
 
 
-def test_the_checkpoint_vouches_for_where_the_hand_over_began() -> None:
+@pytest.mark.parametrize("how", ["flush", "cut", "close"])
+def test_views_that_a_cut_took_from_the_flush_thread_are_synced_with_the_next(how: str) -> None:
+    """Else the checkpoint that follows vouches for queue entries that a power cut may take away."""
     disk = CrashableDisk()
-    loop = Loop(disk)
-    loop.spread()
-    began = loop.store.dispatched
-    loop.store._views.hand_over()
-    loop.turns(3)
-    loop.spread()  # entries of the same queues, while the hand-over is on its way
-    loop.turns()
-    assert loop.store._views._durable_offset == began
-    again = Loop(disk.after_crash()).store
-    assert again.recovered is not None
-    assert again.recovered.problem == ""
-    assert again.recovered.dispatched_from == began
-    assert [again.reader.queue_range("t", q)[1] for q in range(QUEUES)] == [2] * QUEUES
+    store = opened(disk)
+    put(store, "first", 50)
+    store.dispatch()
+    store.flush_once()
+    hand_over_to_a_busy_thread(store)
+    put(store, "second", 1)
+    end = store.appended
+    put(store, "second", 1)
+    store.dispatch()
+    if how == "flush":
+        store.flush_all()
+    elif how == "cut":
+        store.truncate(end)
+    else:
+        store.close()
+    assert views_of(disk.after_crash()) == views_of(disk)
 
 
-def test_a_crash_between_two_turns_loses_nothing() -> None:
-    for count in range(QUEUES * 3):
-        disk = CrashableDisk()
-        loop = Loop(disk)
-        loop.spread()
-        loop.store._views.hand_over()
-        loop.turns(count)
-        again = Loop(disk.after_crash()).store
-        assert [again.reader.queue_range("t", q)[1] for q in range(QUEUES)] == [1] * QUEUES
-
-
-def test_a_topic_deleted_on_the_way_starts_it_over() -> None:
+def test_queue_starts_that_were_handed_over_are_written_with_the_next() -> None:
+    """They are written beside a checkpoint, and only if they changed since they were handed over last."""
     disk = CrashableDisk()
-    loop = Loop(disk)
-    loop.spread()
-    put(loop.store, topic="other")
-    loop.store.append_mark(TopicDeleted("t"))
-    loop.store._views.hand_over()
-    loop.turns(3)
-    loop.store.flush_once()
-    loop.store.dispatch()
-    loop.turns()
-    assert loop.store._views._durable_offset < loop.store.dispatched
-    loop.store._views.hand_over()
-    loop.turns()
-    assert loop.store._views._durable_offset == loop.store.dispatched
-    again = Loop(disk.after_crash()).store
-    assert again.recovered is not None
-    assert again.recovered.problem == ""
-    assert again.reader.queue_range("t", 0) == (0, 0)
-    assert again.reader.queue_range("other", 0) == (0, 1)
+    store = opened(disk)
+    put(store, "first", 1)
+    store.dispatch()
+    store.flush_once()
+    hand_over_to_a_busy_thread(store)
+    assert not disk.survives(ROOT / "queue-starts")
+    store.flush_all()
+    assert disk.survives(ROOT / "queue-starts")
 
 
-def test_a_full_disk_on_the_way_is_told_and_tried_again() -> None:
-    disk = MemoryDisk()
-    loop = Loop(disk)
-    loop.spread()
-    disk.capacity = disk.usage(ROOT)[0]
-    loop.store._views.hand_over()
-    loop.turns()
-    assert not loop.store.health.writable
-    disk.capacity = None
-    loop.store._views.hand_over()
-    loop.turns()
-    assert loop.store._views._durable_offset == loop.store.dispatched
-
-
-def test_what_was_handed_over_and_forgotten_is_synced_with_the_next() -> None:
-    """A close, or a cut, comes before the flusher had its turn: the checkpoint must not vouch for unsynced files."""
+def test_a_new_index_file_makes_nobody_wait_for_its_name() -> None:
+    """The directory is synced with the checkpoint that vouches for the file, not when the file is made."""
     disk = CrashableDisk()
-    loop = Loop(disk)
-    loop.spread()
-    work = loop.store._views.work(clean=False)
-    assert work.files
-    loop.store._flusher._work = work
-    loop.store.flush_all()
-    again = Loop(disk.after_crash()).store
-    assert again.recovered is not None
-    assert (again.recovered.problem, again.recovered.dispatched_from) == ("", loop.store.dispatched)
-
-
-def test_a_close_on_the_way_is_clean() -> None:
-    disk = CrashableDisk()
-    loop = Loop(disk)
-    loop.spread()
-    loop.store._views.hand_over()
-    loop.turns(2)
-    loop.store.close()
-    assert loop.turns() <= 1
-    again = Loop(disk.after_crash()).store
-    assert again.recovered is not None
-    assert again.recovered.clean
-    assert again.recovered.problem == ""
-
-
-class CountingDisk(MemoryDisk):
-    """Counts what is read from files of queues."""
-
-    reads = 0
-
-    def read_at(self, path: Path, position: int, size: int) -> bytes:
-        self.reads += path.parts[2] == "consumequeue"
-        return super().read_at(path, position, size)
-
-
-def test_deleting_a_topic_reads_no_file_of_its_queues() -> None:
-    disk = CountingDisk()
-    loop = Loop(disk)
-    loop.spread()
-    loop.store._views.hand_over()
-    loop.turns()
-    loop.store.append_mark(TopicDeleted("t"))
-    reads = disk.reads
-    loop.store.dispatch()
-    assert loop.store.reader.queue_range("t", 0) == (0, 0)
-    assert disk.reads == reads
-
-
-def test_a_full_disk_ends_a_hand_over_in_one_go_too(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(Flusher, "is_posting", False)
-    disk = MemoryDisk()
-    loop = Loop(disk)
-    loop.spread()
-    disk.capacity = disk.usage(ROOT)[0]
-    with pytest.raises(DiskFull):
-        loop.store._views.hand_over()
-    disk.capacity = None
-    loop.store._views.hand_over()
-    assert loop.store._views._durable_offset == loop.store.dispatched
-
-
-def test_numbers_outlive_files_that_went_before_any_checkpoint_told_of_them() -> None:
-    disk = CrashableDisk()
-    loop = Loop(disk)
-    store = loop.store
-    put(store)
+    store = opened(disk)
+    put(store, "first", 1)
     store.dispatch()
     store.flush_all()
-    vouched = store._views._durable_offset
-    for _ in range(3):
-        put(store, queue_id=7)
-    while store.appended < 3 * store.segment_size:
-        put(store, b"x" * 500)
-    store.flush_once()
-    while store.dispatch():
-        pass
-    assert store._views._durable_offset == vouched
-    store.retain(1 << 60, manual=True)
-    assert store.first_offset > vouched
-    again = Loop(disk.after_crash()).store
-    while again.dispatch():
-        pass
-    assert again.reader.queue_range("t", 7)[1] == 3
-    assert again.queue_end("t", 7) == 3
+    steps = len(disk.steps)
+    put(store, "first", 50)
+    store.dispatch()
+    assert len(disk.list(ROOT / "index")) > 1
+    assert not [step for step in disk.steps[steps:] if step.startswith("sync")]
+    store.flush_all()
+    assert views_of(disk.after_crash()) == views_of(disk)

@@ -11,6 +11,7 @@ from typing import Any
 from tandemq.broker.config import BrokerRole
 from tandemq.broker.filters import message_filter
 from tandemq.broker.live_config import LiveConfig
+from tandemq.broker.long_answers import LongAnswer, member
 from tandemq.broker.record_slices import split_records
 from tandemq.broker.replies import bool_field, int_field, text_field
 from tandemq.broker.subscriptions import subscription_to_json
@@ -39,6 +40,8 @@ RUNTIME_INFO_FOR_ALL = ("brokerVersion", "brokerVersionDesc", "tandemqIdempotent
 """What kind of broker this is; Spark's sink asks for it with the account it writes with."""
 GROUPS_PER_TURN = 50
 """Groups whose progress is looked up before others get their turn."""
+STATS_SIZE_MAX = 8 << 20
+"""Bytes of the entries of GET_BROKER_CONSUME_STATS; the names of all groups come on top."""
 QUEUE_ENTRIES_MAX = 1024
 """Entries of one QUERY_CONSUME_QUEUE answer."""
 
@@ -104,26 +107,33 @@ class AdminHandlers:
         return _json(command, {"table": table})
 
     @needs(on_topic("topic", GET))
-    def topic_stats(self, connection: Connection, command: Command) -> bytes:
-        topic = self._topic(command)
-        return _json(command, self._progress.topic_stats(topic.name))
+    async def topic_stats(self, connection: Connection, command: Command) -> bytes:
+        topic, answer = self._topic(command), LongAnswer(self._clock)
+        table = await answer.joined(member(*entry) for entry in self._progress.topic_stats(topic))
+        tps = fastjson.dumps(self._progress.topic_tps(topic.name))
+        return answer.encoded(command, b'{"offsetTable":{%b},"topicPutTps":%b}' % (table, tps))
 
     @needs(
         on_group("consumerGroup", GET),
         on_topic("topic", GET, if_given=True),
         on_topic("topicList", GET, if_given=True, separator=";"),
     )
-    def consume_stats(self, connection: Connection, command: Command) -> bytes:
-        ext = command.ext
+    async def consume_stats(self, connection: Connection, command: Command) -> bytes:
+        ext, answer = command.ext, LongAnswer(self._clock)
         group = text_field(ext, "consumerGroup")
         topics = self._progress.topics_of(group, ext.get("topic", ""), ext.get("topicList", "").split(";"))
-        return _json(command, self._progress.consume_stats(group, topics))
+        return answer.encoded(command, await self._consume_stats(answer, group, list(dict.fromkeys(topics))))
+
+    async def _consume_stats(self, answer: LongAnswer, group: str, topics: list[str]) -> bytes:
+        table = await answer.joined(member(*entry) for entry in self._progress.consume_stats(group, topics))
+        tps = fastjson.dumps(self._progress.consume_tps(group, topics))
+        return b'{"consumeTps":%b,"offsetTable":{%b}}' % (tps, table)
 
     @needs(on_cluster(GET))
     async def broker_consume_stats(self, connection: Connection, command: Command) -> bytes:
         """Every group of the broker (mqadmin brokerConsumeStats), a few at a time: there may be thousands."""
         ordered_only = bool_field(command.ext, "isOrder")
-        listed, total = [], 0
+        answer, listed, total = LongAnswer(self._clock, STATS_SIZE_MAX), [], 0
         for number, group in enumerate(sorted(self._groups.all())):
             if number % GROUPS_PER_TURN == GROUPS_PER_TURN - 1:
                 await asyncio.sleep(0)
@@ -132,13 +142,14 @@ class AdminHandlers:
                 config = self._topics.get(topic)
                 if config is None or (ordered_only and not config.order):
                     continue
-                found = self._progress.consume_stats(group, [topic])
-                total += sum(q["brokerOffset"] - q["consumerOffset"] for q in found["offsetTable"].values())
-                stats.append(found)
-            listed.append(fastjson.dumps_unquoted({group: stats}))
-        body = {"brokerAddr": self._address, "consumeStatsList": [], "totalDiff": total, "totalInflightDiff": 0}
-        text = fastjson.dumps_unquoted(body).replace(b"[]", b"[%b]" % b",".join(listed), 1)
-        return encode_response(command.opaque, ResponseCode.SUCCESS, None, None, text)
+                for _, lag in self._progress.lags(group, topic):
+                    total += lag.broker_offset - lag.consumer_offset
+                    await answer.breathe()
+                stats.append(await self._consume_stats(answer, group, [topic]))
+            listed.append(b"{%b:[%b]}" % (fastjson.dumps(group), b",".join(stats)))
+        text = b",".join(listed)
+        body = b'{"brokerAddr":%b,"consumeStatsList":[%b],"totalDiff":%d,"totalInflightDiff":0}'
+        return answer.encoded(command, body % (fastjson.dumps(self._address), text, total))
 
     @needs(on_topic("topic", GET))
     def consumed_by_whom(self, connection: Connection, command: Command) -> bytes:
@@ -147,11 +158,12 @@ class AdminHandlers:
         return _json(command, {"groupList": sorted(groups)})
 
     @needs(on_topic("topic", GET), on_group("group", GET))
-    def time_span(self, connection: Connection, command: Command) -> bytes:
-        topic = self._topic(command)
+    async def time_span(self, connection: Connection, command: Command) -> bytes:
+        topic, answer = self._topic(command), LongAnswer(self._clock)
         group = text_field(command.ext, "group")
-        spans = [self._progress.time_span(group, topic.name, queue_id) for queue_id in range(topic.write_queues)]
-        return _json(command, {"consumeTimeSpanSet": spans})
+        spans = (self._progress.time_span(group, topic.name, queue_id) for queue_id in range(topic.write_queues))
+        text = await answer.joined(fastjson.dumps_unquoted(span) for span in spans)
+        return answer.encoded(command, b'{"consumeTimeSpanSet":[%b]}' % text)
 
     @needs(on_cluster(GET))
     def system_topics(self, connection: Connection, command: Command) -> bytes:

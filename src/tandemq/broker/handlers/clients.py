@@ -5,6 +5,7 @@ client never unregisters.
 """
 
 import asyncio
+import dataclasses
 import logging
 from collections.abc import Awaitable, Iterable
 
@@ -31,8 +32,10 @@ from tandemq.remoting.dispatch import Handler
 log = logging.getLogger(__name__)
 
 CLIENT_ID_LENGTH_MAX = 512
-LARGE_BODY_MIN = 64 * 1024
+LARGE_BODY_MIN = 32 * 1024
 """Heartbeats of more bytes are read beside the loop."""
+GROUPS_PER_TURN = 64
+"""Consumer groups of one heartbeat that are taken in before others get their turn."""
 _FINGERPRINTS = "heartbeat fingerprints"
 """In a connection's state: group -> fingerprint of the subscriptions it last sent in full (heartbeat V2)."""
 
@@ -61,18 +64,32 @@ class ClientHandlers:
     @needs()
     def heartbeat(self, connection: Connection, command: Command) -> bytes | Awaitable[bytes]:
         if len(command.body) <= LARGE_BODY_MIN:
-            return self._take(connection, command, decode_heartbeat(command.body))
+            told = decode_heartbeat(command.body)
+            if len(told.consumers) <= GROUPS_PER_TURN:
+                return self._take(connection, command, told, parsed_subscriptions(told))
         body = bytes(command.body)
 
         async def later() -> bytes:
-            told = await asyncio.to_thread(decode_heartbeat, body)
+            told, parsed = await asyncio.to_thread(_read, body)
             if not connection.is_open:
                 raise ConnectionLost("the client went while its heartbeat was read")
-            return self._take(connection, command, told)
+            # The groups are taken in a few at a time: the first time, each is a group and a topic to create.
+            answer = b""
+            for start in range(0, max(1, len(told.consumers)), GROUPS_PER_TURN):
+                if start:
+                    await asyncio.sleep(0)
+                chosen = slice(start, start + GROUPS_PER_TURN)
+                part = dataclasses.replace(
+                    told, consumers=told.consumers[chosen], producer_groups=() if start else told.producer_groups
+                )
+                answer = self._take(connection, command, part, parsed[chosen])
+            return answer
 
         return later()
 
-    def _take(self, connection: Connection, command: Command, told: Heartbeat) -> bytes:
+    def _take(
+        self, connection: Connection, command: Command, told: Heartbeat, parsed: list[list[Subscription]]
+    ) -> bytes:
         if not told.client_id or len(told.client_id) > CLIENT_ID_LENGTH_MAX:
             raise ReplyError(
                 ResponseCode.SYSTEM_ERROR,
@@ -90,12 +107,11 @@ class ClientHandlers:
             self._members.register_producer(group, connection, told.client_id, command.language, command.version, now)
         # A V1 heartbeat (no fingerprint) is always told to send everything, which it does anyway.
         changed, resend = set(), told.fingerprint == 0
-        for consumer in told.consumers:
+        for consumer, subscriptions in zip(told.consumers, parsed, strict=True):
             known = _knows_subscriptions(connection, consumer.group, told.fingerprint, told.without_subscriptions)
             resend = resend or not known
-            if self._register_consumer(
-                connection, command, told.client_id, consumer, now, with_subscriptions=not told.without_subscriptions
-            ):
+            given = None if told.without_subscriptions else subscriptions
+            if self._register_consumer(connection, command, told.client_id, consumer, now, given):
                 changed.add(consumer.group)
         self.notify(changed)
         answer = {"IS_SUPPORT_HEART_BEAT_V2": "true", "IS_SUB_CHANGE": "true" if resend else "false"}
@@ -108,9 +124,14 @@ class ClientHandlers:
         client_id: str,
         consumer: ConsumerGroupInfo,
         now: float,
-        *,
-        with_subscriptions: bool,
+        subscriptions: list[Subscription] | None,
     ) -> bool:
+        if not self._members.has_room(consumer.group, connection, subscriptions):
+            raise ReplyError(
+                ResponseCode.SYSTEM_BUSY,
+                f"group {consumer.group[:120]}: this connection has too many groups, or the subscriptions of all "
+                f"clients take {self._members.subscriptions_size} bytes already",
+            )
         config = self._groups.find_or_create(consumer.group)
         if config is not None and config.retry_queues > 0:
             self._create_retry_topic(consumer, config.retry_queues)
@@ -124,7 +145,7 @@ class ClientHandlers:
             consume_type=consumer.consume_type,
             message_model=consumer.message_model,
             consume_from_where=consumer.consume_from,
-            subscriptions=list(_subscriptions(consumer)) if with_subscriptions else None,
+            subscriptions=subscriptions,
         )
 
     def _create_retry_topic(self, consumer: ConsumerGroupInfo, queues: int) -> None:
@@ -192,6 +213,16 @@ class ClientHandlers:
         if live is None or live.is_broadcasting or (config is not None and not config.notify_consumer_ids_changed):
             return ()
         return live.members
+
+
+def _read(body: bytes) -> tuple[Heartbeat, list[list[Subscription]]]:
+    told = decode_heartbeat(body)
+    return told, parsed_subscriptions(told)
+
+
+def parsed_subscriptions(told: Heartbeat) -> list[list[Subscription]]:
+    """Returns what each consumer group of a heartbeat wants."""
+    return [list(_subscriptions(consumer)) for consumer in told.consumers]
 
 
 def _subscriptions(consumer: ConsumerGroupInfo) -> Iterable[Subscription]:

@@ -4,6 +4,7 @@ import logging
 from collections.abc import Iterable
 from typing import Any
 
+from tandemq.broker.long_answers import LongAnswer, member
 from tandemq.broker.replies import text_field
 from tandemq.broker.subscriptions import subscription_to_json
 from tandemq.broker.tables.groups import GroupTable
@@ -59,20 +60,21 @@ class ClientAdminHandlers:
         }
 
     @needs(on_group("consumerGroup", GET))
-    def consumers(self, connection: Connection, command: Command) -> bytes:
+    async def consumers(self, connection: Connection, command: Command) -> bytes:
         group = self._members.consumer_group(text_field(command.ext, "consumerGroup"))
         if group is None:
             name = command.ext["consumerGroup"]
             raise ReplyError(ResponseCode.CONSUMER_NOT_ONLINE, f"the consumer group[{name}] not online")
-        subscriptions = {topic: subscription_to_json(s) for topic, s in group.subscriptions.items()}
-        body = {
+        head = {
             "connectionSet": _connections(group.members.values()),
             "consumeFromWhere": group.consume_from_where,
             "consumeType": group.consume_type,
             "messageModel": group.message_model,
-            "subscriptionTable": subscriptions,
         }
-        return _json(command, body)
+        answer, known = LongAnswer(self._clock), list(group.subscriptions.items())
+        table = await answer.joined(member(topic, subscription_to_json(found)) for topic, found in known)
+        start = fastjson.dumps_unquoted(head)[:-1]
+        return answer.encoded(command, b'%b,"subscriptionTable":{%b}}' % (start, table))
 
     @needs(on_cluster(GET))
     def producers(self, connection: Connection, command: Command) -> bytes:
@@ -83,23 +85,22 @@ class ClientAdminHandlers:
         return _json(command, {"connectionSet": _connections(members)})
 
     @needs(on_cluster(GET))
-    def all_producers(self, connection: Connection, command: Command) -> bytes:
+    async def all_producers(self, connection: Connection, command: Command) -> bytes:
         """Members know monotonic times, administrators read the wall: the age is what both share."""
         now, wall = self._clock.monotonic(), self._clock.wall_ms()
-        data = {
-            group: [
-                {
-                    "clientId": member.client_id,
-                    "language": member.language,
-                    "lastUpdateTimestamp": wall - int((now - member.seen) * 1000),
-                    "remoteIP": member.connection.peer,
-                    "version": member.version,
-                }
-                for member in members.values()
-            ]
-            for group, members in self._members.producer_groups().items()
-        }
-        return _json(command, {"data": data})
+
+        def told(one: Member) -> dict[str, Any]:
+            return {
+                "clientId": one.client_id,
+                "language": one.language,
+                "lastUpdateTimestamp": wall - int((now - one.seen) * 1000),
+                "remoteIP": one.connection.peer,
+                "version": one.version,
+            }
+
+        answer, groups = LongAnswer(self._clock), list(self._members.producer_groups())
+        data = await answer.joined(member(name, list(map(told, self._members.producers(name)))) for name in groups)
+        return answer.encoded(command, b'{"data":{%b}}' % data)
 
     @needs(on_group("consumerGroup", GET))
     async def running_info(self, connection: Connection, command: Command) -> bytes:
@@ -129,19 +130,19 @@ class ClientAdminHandlers:
         group = self._group(text_field(ext, "group"))
         wanted = ext.get("clientAddr", "")
         table: dict[str, Any] = {}
-        for member in list(group.members.values()):
-            if wanted and member.client_id != wanted:
+        for one in list(group.members.values()):
+            if wanted and one.client_id != wanted:
                 continue
             request = Command(
                 RequestCode.GET_CONSUMER_STATUS_FROM_CLIENT, {"topic": text_field(ext, "topic"), "group": group.name}
             )
             try:
-                answer = await member.connection.invoke(request, CLIENT_TIMEOUT)
+                answer = await one.connection.invoke(request, CLIENT_TIMEOUT)
                 if answer.code == ResponseCode.SUCCESS:
                     found = bodies.load_object(answer.body, "consumerStatus")
-                    table[member.client_id] = found.get("messageQueueTable") or {}
+                    table[one.client_id] = found.get("messageQueueTable") or {}
             except (RemotingError, CodecError) as error:
-                log.info("client %s did not tell its offsets: %s", member.client_id, error)
+                log.info("client %s did not tell its offsets: %s", one.client_id, error)
         return _json(command, {"consumerTable": table})
 
     async def _call(self, command: Command, ext: dict[str, str], body: bytes) -> bytes:
@@ -177,12 +178,12 @@ class ClientAdminHandlers:
 def _connections(members: Iterable[Member]) -> list[dict[str, Any]]:
     return [
         {
-            "clientAddr": member.connection.peer,
-            "clientId": member.client_id,
-            "language": member.language,
-            "version": member.version,
+            "clientAddr": one.connection.peer,
+            "clientId": one.client_id,
+            "language": one.language,
+            "version": one.version,
         }
-        for member in members
+        for one in members
     ]
 
 

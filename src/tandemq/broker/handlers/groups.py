@@ -1,14 +1,15 @@
 """Subscription group administration: create, update, delete, list (200, 225, 207, 201, 352)."""
 
 import logging
-from collections.abc import Awaitable
 
 from tandemq.broker.handlers.table_answers import table_for_slave
-from tandemq.broker.handlers.topics import page_of
+from tandemq.broker.handlers.topics import LIST_COUNT_MAX, page_of
+from tandemq.broker.long_answers import LongAnswer, quoted_member
 from tandemq.broker.replies import bool_field, text_field
 from tandemq.broker.tables.groups import GroupTable
 from tandemq.broker.tables.offsets import OffsetTable
 from tandemq.broker.tables.table_file import TableFile
+from tandemq.clock import Clock
 from tandemq.codec import bodies, fastjson
 from tandemq.codec.codes import RequestCode, ResponseCode
 from tandemq.codec.command import Command, encode_response
@@ -25,7 +26,8 @@ log = logging.getLogger(__name__)
 class GroupHandlers:
     """What administrators and slaves ask about groups."""
 
-    def __init__(self, groups: GroupTable, offsets: OffsetTable, file: TableFile) -> None:
+    def __init__(self, groups: GroupTable, offsets: OffsetTable, file: TableFile, clock: Clock) -> None:
+        self._clock = clock
         self._groups = groups
         self._offsets = offsets
         self._file = file
@@ -47,7 +49,8 @@ class GroupHandlers:
 
     @needs(audited=True, shows_body=True)
     async def update_list(self, connection: Connection, command: Command) -> bytes:
-        told = bodies.list_of(bodies.load_request(command.body, "groups").get("groupConfigList"), "groupConfigList")
+        told = bodies.load_request(command.body, "groups").get("groupConfigList")
+        told = bodies.list_of(told, "groupConfigList", LIST_COUNT_MAX)
         if not told:
             raise ReplyError(ResponseCode.INVALID_PARAMETER, "groupConfigList is empty")
         return await self._put(command, [bodies.group_config_of(item) for item in told])
@@ -76,15 +79,15 @@ class GroupHandlers:
         return encode_response(command.opaque, ResponseCode.SUCCESS)
 
     @needs(on_cluster(GET))
-    def all(self, connection: Connection, command: Command) -> bytes | Awaitable[bytes]:
+    async def all(self, connection: Connection, command: Command) -> bytes:
         if SINCE in command.ext:
-            return table_for_slave(self._groups, command)
-        snapshot = self._groups.snapshot()
-        table = snapshot["subscriptionGroupTable"]
+            return await table_for_slave(self._groups, command)
+        table, answer = dict(self._groups.all()), LongAnswer(self._clock)
         names = page_of(sorted(table), command.ext, "groupSeq", "maxGroupNum", self._groups.version)
-        snapshot["subscriptionGroupTable"] = {name: table[name] for name in names}
-        ext = {"totalGroupNum": str(len(table))}
-        return encode_response(command.opaque, ResponseCode.SUCCESS, None, ext, fastjson.dumps(snapshot))
+        head = {**self._groups.members(), "forbiddenTable": self._groups.all_forbidden()}
+        groups = await answer.joined(quoted_member(name, bodies.group_config_json(table[name])) for name in names)
+        body = b'%b,"subscriptionGroupTable":{%b}}' % (fastjson.dumps(head)[:-1], groups)
+        return answer.encoded(command, body, {"totalGroupNum": str(len(table))})
 
     @needs(on_group("group", GET))
     def one(self, connection: Connection, command: Command) -> bytes:

@@ -48,9 +48,7 @@ class LockHandlers:
 
 def _named(command: Command, what: str) -> tuple[str, str, list[QueueRef]]:
     """Returns group, client id and queues of a request whose caller may consume them."""
-    group, client_id, queues = lock_request_of(load_request(command.body, what))
-    if len(queues) > QUEUES_MAX:
-        raise ReplyError(ResponseCode.SYSTEM_ERROR, f"{what} with {len(queues)} queues, the limit is {QUEUES_MAX}")
+    group, client_id, queues = lock_request_of(load_request(command.body, what), QUEUES_MAX)
     longest = max((len(name) for queue in queues for name in (queue.topic, queue.broker_name)), default=0)
     if max(longest, len(group), len(client_id)) > NAME_LENGTH_MAX:
         raise ReplyError(

@@ -1,13 +1,15 @@
 """Offsets: what groups have consumed (14, 15, 43) and where queues begin and end (29, 30, 31, 32)."""
 
-from collections.abc import Awaitable, Callable
+from collections.abc import Callable
 
 from tandemq.broker.handlers.pull import PullHandlers
 from tandemq.broker.handlers.table_answers import table_for_slave
+from tandemq.broker.long_answers import LongAnswer, member
 from tandemq.broker.replies import int_field, text_field
 from tandemq.broker.tables.groups import GroupTable
 from tandemq.broker.tables.offsets import OffsetTable
 from tandemq.broker.tables.topics import TopicTable
+from tandemq.clock import Clock
 from tandemq.codec import fastjson
 from tandemq.codec.codes import RequestCode, ResponseCode
 from tandemq.codec.command import Command, encode_response
@@ -29,6 +31,7 @@ class OffsetHandlers:
         groups: GroupTable,
         offsets: OffsetTable,
         pulls: PullHandlers,
+        clock: Clock,
         *,
         true_at: Callable[[], int],
     ) -> None:
@@ -39,6 +42,7 @@ class OffsetHandlers:
         self._groups = groups
         self._offsets = offsets
         self._pulls = pulls
+        self._clock = clock
 
     def handlers(self) -> dict[int, Handler]:
         return {
@@ -124,12 +128,14 @@ class OffsetHandlers:
         return encode_response(command.opaque, ResponseCode.SUCCESS, None, {"timestamp": str(timestamp)})
 
     @needs(on_cluster(GET))
-    def all(self, connection: Connection, command: Command) -> bytes | Awaitable[bytes]:
+    async def all(self, connection: Connection, command: Command) -> bytes:
+        """For slaves. Where the log ends is read last: offsets that come in meanwhile are true there too."""
         if SINCE in command.ext:
-            return table_for_slave(self._offsets, command, lambda: {LOG_END: str(self._true_at())})
-        body = fastjson.dumps_unquoted(self._offsets.snapshot())
-        ext = {LOG_END: str(self._true_at())}
-        return encode_response(command.opaque, ResponseCode.SUCCESS, None, ext, body)
+            return await table_for_slave(self._offsets, command, lambda: {LOG_END: str(self._true_at())})
+        answer, head = LongAnswer(self._clock), fastjson.dumps(self._offsets.members())[:-1]
+        ((_, entries),) = self._offsets.maps()
+        table = await answer.joined(member(*entry) for entry in entries)
+        return answer.encoded(command, b'%b,"offsetTable":{%b}}' % (head, table), {LOG_END: str(self._true_at())})
 
 
 def _offset(command: Command, offset: int) -> bytes:

@@ -11,13 +11,14 @@ Unlike upstream a pull is never refused because its subscription is newer than t
 import asyncio
 import logging
 import os
+from collections import deque
 
 from tandemq.broker.config import BrokerRole
-from tandemq.broker.filters import MessageFilter, message_filter
+from tandemq.broker.filters import EVERYTHING, MessageFilter, message_filter
 from tandemq.broker.live_config import LiveConfig
 from tandemq.broker.long_polling import ParkedPull, ParkedPulls, Queue
 from tandemq.broker.record_slices import split_records
-from tandemq.broker.replies import int_field, text_field
+from tandemq.broker.replies import int_field, reply_of, text_field
 from tandemq.broker.subscriptions import BadExpression, Subscription, parse_subscription
 from tandemq.broker.tables.groups import GroupTable
 from tandemq.broker.tables.members import Members
@@ -28,7 +29,7 @@ from tandemq.broker.warm_log import WarmLog
 from tandemq.clock import Clock
 from tandemq.codec.codes import RequestCode, ResponseCode
 from tandemq.codec.command import ONEWAY_FLAG, Command, encode_response, response_head
-from tandemq.errors import ReplyError
+from tandemq.errors import MalformedBody, ReplyError
 from tandemq.model.topic import PERM_READ, SubscriptionGroupConfig, TopicConfig
 from tandemq.remoting.access.needs import SUB, needs, on_group, on_topic
 from tandemq.remoting.connection import Connection
@@ -42,13 +43,18 @@ FLAG_SUSPEND = 2
 FLAG_SUBSCRIPTION = 4
 """sysFlag bits of a pull (PullSysFlag)."""
 
-EVERYTHING = MessageFilter(None)
 SUGGEST_MASTER = 0
 PULL_COUNT_ASKED_MAX = 100_000
 """Messages of one answer to a client that sends maxMsgBytes; the bytes are the real limit."""
 
 SQL_WORK_MAX = 50_000
 """Characters of SQL92 that one pull may have evaluated: some 10 ms of the loop's time. Clients pull on from there."""
+SQL_WORK_PER_MESSAGE = 20
+"""Characters that reading the properties of a message counts as."""
+SQL_BYTES_MAX = 256 * 1024
+"""Bytes of messages whose properties one pull reads: a property may have four."""
+WOKEN_SLICE_S = 0.01
+"""How long parked pulls are run before others get their turn; thousands may wait for one queue."""
 
 _CODES = {
     GetStatus.FOUND: ResponseCode.SUCCESS,
@@ -67,7 +73,7 @@ _BEYOND = (GetStatus.NO_MATCHED_LOGIC_QUEUE, GetStatus.NO_MESSAGE_IN_QUEUE, GetS
 
 def sql_count_max(expression: str) -> int:
     """Returns how many messages one pull compares with an expression."""
-    return max(8, SQL_WORK_MAX // max(1, len(expression)))
+    return max(8, SQL_WORK_MAX // (SQL_WORK_PER_MESSAGE + len(expression)))
 
 
 class _Pull:
@@ -135,6 +141,9 @@ class PullHandlers:
         self.role = live.broker.role
         """The current role: promotion and demotion change it."""
         self.parked: ParkedPulls[_Pull] = ParkedPulls(live.broker.pull_parked_max)
+        self._woken: deque[ParkedPull[_Pull]] = deque()
+        """Pulls that got messages and are still to be run."""
+        self._waking: asyncio.Handle | None = None
         self._timer: asyncio.TimerHandle | None = None
         self._timer_at = 0.0
         self._ram = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
@@ -154,8 +163,8 @@ class PullHandlers:
     def pull(self, connection: Connection, command: Command) -> bytes | None:
         try:
             pull = self._checked(connection, command)
-        except ReplyError as error:
-            return self._refuse(connection, command, error)
+        except (ReplyError, MalformedBody) as error:
+            return self._refuse(connection, command, ReplyError(*reply_of(error)))
         ext = command.ext
         sys_flag = int_field(ext, "sysFlag", 0)
         topic, group = pull.topic.name, pull.group.name
@@ -280,6 +289,7 @@ class PullHandlers:
             bytes_max, count_max = min(pull.bytes_max, config.pull_bytes_asked_max), PULL_COUNT_ASKED_MAX
         if pull.filter.sql is not None:
             count_max = min(count_max, sql_count_max(pull.filter.sql.text))
+            bytes_max = min(bytes_max, SQL_BYTES_MAX)
         return self._store.reader.get(
             pull.topic.name,
             pull.queue_id,
@@ -331,7 +341,8 @@ class PullHandlers:
         return pull.offset >= found.max_offset
 
     def _park(self, pull: _Pull, deadline: float) -> bool:
-        if self.parked.park(ParkedPull((pull.topic.name, pull.queue_id), pull.connection, deadline, pull)):
+        queue, held = (pull.topic.name, pull.queue_id), pull.filter
+        if self.parked.park(ParkedPull(queue, pull.connection, deadline, pull, held, held.text_size)):
             self._arm_timer(deadline)
             return True
         return False
@@ -340,8 +351,22 @@ class PullHandlers:
         """Messages became readable in these queues."""
         if not len(self.parked):
             return
-        for parked in self.parked.take(queues):
+        self._woken.extend(self.parked.take(queues))
+        if self._waking is None:
+            self._wake()
+
+    def _wake(self) -> None:
+        """Runs the pulls that were woken, for a slice of time; the rest in the loop's next turn."""
+        self._waking = None
+        end = self._clock.monotonic() + WOKEN_SLICE_S
+        while self._woken:
+            if self._clock.monotonic() >= end:
+                self._waking = self._loop.call_soon(self._wake)
+                return
+            parked = self._woken.popleft()
             pull = parked.request
+            if not pull.connection.is_open:
+                continue
             try:
                 found = self._filtered(pull, self._get(pull))
             except Exception as error:
@@ -396,11 +421,14 @@ class PullHandlers:
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None
-        for parked in self.parked.take_all():
+        for parked in [*self._woken, *self.parked.take_all()]:
             self._run(parked.request, 0.0)
+        self._woken.clear()
 
     def close(self) -> None:
         """No timers, no workers; parked pulls end with their connections."""
+        if self._waking is not None:
+            self._waking.cancel()
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None

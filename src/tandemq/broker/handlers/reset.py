@@ -7,14 +7,17 @@ they hold of the queue.
 """
 
 import logging
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
+from itertools import islice
 
 from tandemq.broker.live_config import LiveConfig
+from tandemq.broker.long_answers import LongAnswer, member
 from tandemq.broker.replies import bool_field, int_field, text_field
 from tandemq.broker.tables.groups import GroupTable
-from tandemq.broker.tables.members import Member, Members
+from tandemq.broker.tables.members import Members
 from tandemq.broker.tables.offsets import OffsetTable
 from tandemq.broker.tables.topics import TopicTable
+from tandemq.clock import Clock
 from tandemq.codec import bodies, fastjson
 from tandemq.codec.codes import RequestCode, ResponseCode
 from tandemq.codec.command import Command, encode_response
@@ -28,6 +31,8 @@ from tandemq.store.message_store import MessageStore
 log = logging.getLogger(__name__)
 
 LATEST = -1
+LOGGED_MAX = 64
+"""Queues of a reset that the log shows."""
 SERVER_SIDE_SINCE = 413
 """V5_0_0: from here on clients handle a reset that comes as the answer to a pull."""
 
@@ -41,6 +46,7 @@ class ResetHandlers:
         groups: GroupTable,
         offsets: OffsetTable,
         members: Members,
+        clock: Clock,
         *,
         is_slave: Callable[[], bool],
         wake: Callable[[str, int], None] = lambda topic, queue_id: None,
@@ -52,6 +58,7 @@ class ResetHandlers:
         self._groups = groups
         self._offsets = offsets
         self._members = members
+        self._clock = clock
         self._wake = wake
         """Answers the pulls parked on a queue now."""
 
@@ -62,26 +69,34 @@ class ResetHandlers:
         }
 
     @needs(on_topic("topic", UPDATE), on_group("group", UPDATE))
-    def reset(self, connection: Connection, command: Command) -> bytes:
+    async def reset(self, connection: Connection, command: Command) -> bytes:
         if self._is_slave():
             raise ReplyError(ResponseCode.SYSTEM_ERROR, "Can not reset offset in slave broker")
         ext = command.ext
         topic, group = self._topic(text_field(ext, "topic")), text_field(ext, "group")
         if group not in self._groups:
             raise ReplyError(ResponseCode.SUBSCRIPTION_GROUP_NOT_EXIST, f"Group {group} does not exist")
-        timestamp = int_field(ext, "timestamp", LATEST)
-        targets = self._targets(topic, int_field(ext, "queueId", -1), timestamp, int_field(ext, "offset", -1))
-        if not targets:
-            raise ReplyError(ResponseCode.SYSTEM_ERROR, f"No queues to reset: {topic.name} has no read queues")
-        for queue_id, offset in targets.items():
+        timestamp, answer = int_field(ext, "timestamp", LATEST), LongAnswer(self._clock)
+        targets = {}
+        for queue_id, offset in self._targets(
+            topic, int_field(ext, "queueId", -1), timestamp, int_field(ext, "offset", -1)
+        ):
+            targets[queue_id] = offset
             self._offsets.set_reset(group, topic.name, queue_id, offset)
             self._wake(topic.name, queue_id)
-        log.info("offsets of group %s on %s were reset to %s by %s", group, topic.name, targets, connection.peer)
+            await answer.breathe()
+        if not targets:
+            raise ReplyError(ResponseCode.SYSTEM_ERROR, f"No queues to reset: {topic.name} has no read queues")
+        shown = dict(islice(targets.items(), LOGGED_MAX))
+        log.info(
+            "offsets of group %s on %d queues of %s were reset to %s%s by %s",
+            group, len(targets), topic.name, shown, ", …" if len(shown) < len(targets) else "", connection.peer,
+        )  # fmt: skip
         name = self._live.broker.broker_name
         table = {QueueRef(topic.name, name, queue_id): offset for queue_id, offset in targets.items()}
         self._tell_members(group, topic.name, timestamp, bool_field(ext, "isForce"), table)
-        body = fastjson.dumps_unquoted({"offsetTable": bodies.queue_table_json(table)})
-        return encode_response(command.opaque, ResponseCode.SUCCESS, None, None, body)
+        listed = await answer.joined(member(bodies.queue_key(queue), offset) for queue, offset in table.items())
+        return answer.encoded(command, b'{"offsetTable":{%b}}' % listed)
 
     @needs(on_group("srcGroup", GET), on_group("destGroup", UPDATE), on_topic("topic", UPDATE, if_given=True))
     def clone(self, connection: Connection, command: Command) -> bytes:
@@ -105,17 +120,18 @@ class ResetHandlers:
             raise ReplyError(ResponseCode.TOPIC_NOT_EXIST, f"Topic {name} does not exist")
         return topic
 
-    def _targets(self, topic: TopicConfig, queue_id: int, timestamp: int, offset: int) -> dict[int, int]:
+    def _targets(self, topic: TopicConfig, queue_id: int, timestamp: int, offset: int) -> Iterable[tuple[int, int]]:
+        """Returns queue -> offset, found one by one."""
         if queue_id < 0:
-            return {queue: self._at(topic.name, queue, timestamp) for queue in range(topic.read_queues)}
+            return ((queue, self._at(topic.name, queue, timestamp)) for queue in range(topic.read_queues))
         if offset < 0:
-            return {queue_id: self._at(topic.name, queue_id, timestamp)}
+            return [(queue_id, self._at(topic.name, queue_id, timestamp))]
         first, last = self._store.reader.queue_range(topic.name, queue_id)
         if not first <= offset <= last + 1:
             raise ReplyError(
                 ResponseCode.SYSTEM_ERROR, f"Target offset {offset} not in consume queue range [{first}-{last}]"
             )
-        return {queue_id: offset}
+        return [(queue_id, offset)]
 
     def _at(self, topic: str, queue_id: int, timestamp: int) -> int:
         if timestamp < 0:
@@ -127,19 +143,24 @@ class ResetHandlers:
         if live is None:
             return
         ext = {"topic": topic, "group": group, "timestamp": str(timestamp), "isForce": "true" if force else "false"}
-        for member in live.members.values():
-            if member.version >= SERVER_SIDE_SINCE:
+        told: dict[bool, bytes] = {}
+        """Bodies by whether C++ reads them: each is made once, if somebody needs it."""
+        for one in live.members.values():
+            if one.version >= SERVER_SIDE_SINCE:
                 continue
-            request = Command(RequestCode.RESET_CONSUMER_CLIENT_OFFSET, dict(ext), _reset_body(member, table))
+            is_cpp = one.language == "CPP"
+            if is_cpp not in told:
+                told[is_cpp] = _reset_body(is_cpp, table)
+            request = Command(RequestCode.RESET_CONSUMER_CLIENT_OFFSET, dict(ext), told[is_cpp])
             try:
-                member.connection.send_oneway(request)
+                one.connection.send_oneway(request)
             except RemotingError as error:
-                log.info("client %s was not told of a reset: %s", member.client_id, error)
+                log.info("client %s was not told of a reset: %s", one.client_id, error)
 
 
-def _reset_body(member: Member, table: Mapping[QueueRef, int]) -> bytes:
+def _reset_body(is_cpp: bool, table: Mapping[QueueRef, int]) -> bytes:
     """C++ reads a list, everybody else a map with queues as keys."""
-    if member.language == "CPP":
+    if is_cpp:
         rows = [{**bodies.queue_json(queue), "offset": offset} for queue, offset in table.items()]
         return fastjson.dumps_unquoted({"offsetTable": rows})
     return fastjson.dumps_unquoted({"offsetTable": bodies.queue_table_json(table)})

@@ -5,15 +5,17 @@ A change is answered when it is on disk; the name servers are told in the same t
 
 import dataclasses
 import logging
-from collections.abc import Awaitable, Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
 from tandemq.broker.handlers.table_answers import table_for_slave
+from tandemq.broker.long_answers import LongAnswer, quoted_member
 from tandemq.broker.replies import bool_field, int_field, text_field
 from tandemq.broker.tables.offsets import OffsetTable
 from tandemq.broker.tables.table_file import TableFile
 from tandemq.broker.tables.topics import TopicTable, TopicTableFull
 from tandemq.broker.writer import TOPIC_COPIES, MessageWriter
+from tandemq.clock import Clock
 from tandemq.codec import bodies, fastjson
 from tandemq.codec.codes import RequestCode, ResponseCode
 from tandemq.codec.command import Command, encode_response
@@ -32,6 +34,8 @@ log = logging.getLogger(__name__)
 SPLIT_SIZE_MAX = 2000
 """Entries of one page of 21 and 201 (splitMetadataSize)."""
 ATTRIBUTES_LENGTH_MAX = 4096
+LIST_COUNT_MAX = 2000
+"""Topics or groups that one request changes; `mqadmin` sends what its file lists."""
 
 
 class TopicHandlers:
@@ -44,6 +48,7 @@ class TopicHandlers:
         store: MessageStore,
         writer: MessageWriter,
         file: TableFile,
+        clock: Clock,
         *,
         on_delete: Callable[[str], None] = lambda topic: None,
     ) -> None:
@@ -52,6 +57,7 @@ class TopicHandlers:
         self._store = store
         self._writer = writer
         self._file = file
+        self._clock = clock
         self._on_delete = on_delete
 
     def handlers(self) -> dict[int, Handler]:
@@ -83,7 +89,8 @@ class TopicHandlers:
 
     @needs(audited=True, shows_body=True)
     async def update_list(self, connection: Connection, command: Command) -> bytes:
-        told = bodies.list_of(bodies.load_request(command.body, "topics").get("topicConfigList"), "topicConfigList")
+        told = bodies.load_request(command.body, "topics").get("topicConfigList")
+        told = bodies.list_of(told, "topicConfigList", LIST_COUNT_MAX)
         if not told:
             raise ReplyError(ResponseCode.INVALID_PARAMETER, "topicConfigList is empty")
         return await self._put(command, [self._merged(bodies.topic_config_of(item)) for item in told])
@@ -139,20 +146,22 @@ class TopicHandlers:
         return self._topics.is_system(name) or is_internal_topic(name, "")
 
     @needs(on_cluster(GET))
-    def all(self, connection: Connection, command: Command) -> bytes | Awaitable[bytes]:
+    async def all(self, connection: Connection, command: Command) -> bytes:
         """For slaves: everything, a page when they name one (5.x), or what changed since the mark one of ours names."""
         if SINCE in command.ext:
-            return table_for_slave(self._topics, command)
-        table = self._topics.all()
+            return await table_for_slave(self._topics, command)
+        table, answer = dict(self._topics.all()), LongAnswer(self._clock)
+        version = bodies.data_version_json(self._topics.version)
         names = page_of(sorted(table), command.ext, "topicSeq", "maxTopicNum", self._topics.version)
-        body = bodies.topic_table_json((table[name] for name in names), self._topics.version)
-        body |= {
+        topics = await answer.joined(quoted_member(name, bodies.topic_config_json(table[name])) for name in names)
+        rest = {
             "mappingDataVersion": bodies.data_version_json(DataVersion()),
             "topicQueueMappingDetailMap": {},
             "topicQueueMappingInfoMap": {},
         }
-        ext = {"totalTopicNum": str(len(table))}
-        return encode_response(command.opaque, ResponseCode.SUCCESS, None, ext, fastjson.dumps(body))
+        parts = (fastjson.dumps(version), topics, fastjson.dumps(rest)[1:])
+        body = b'{"dataVersion":%b,"topicConfigTable":{%b},%b' % parts
+        return answer.encoded(command, body, {"totalTopicNum": str(len(table))})
 
     @needs(on_topic("topic", GET))
     def one(self, connection: Connection, command: Command) -> bytes:
@@ -190,7 +199,7 @@ def page_of(
         return names
     start = int_field(ext, sequence_key, 0)
     told: Any = ext.get("dataVersion")
-    if told and bodies.data_version_of(fastjson.loads(told)) != version:
+    if told and bodies.data_version_of(bodies.load_request(told.encode(), "dataVersion")) != version:
         start = 0
     count = min(SPLIT_SIZE_MAX, max(0, int_field(ext, count_key, SPLIT_SIZE_MAX)) or SPLIT_SIZE_MAX)
     return names[max(0, start) : max(0, start) + count]

@@ -168,8 +168,11 @@ class GroupTable:
     def maps(self) -> Iterable[tuple[str, Iterable[tuple[str, Any]]]]:
         """Returns the maps of subscriptionGroup.json; iterating survives changes of the table."""
         configs = ((config.name, bodies.group_config_json(config)) for config in list(self._configs.values()))
-        forbidden = [(group, dict(topics)) for group, topics in self._forbidden.items()]
-        return [("forbiddenTable", forbidden), ("subscriptionGroupTable", configs)]
+        return [("forbiddenTable", self.all_forbidden().items()), ("subscriptionGroupTable", configs)]
+
+    def all_forbidden(self) -> dict[str, dict[str, int]]:
+        """Returns group -> topic -> mask of everything that is forbidden."""
+        return {group: dict(topics) for group, topics in self._forbidden.items()}
 
     def change(self, names: Iterable[str]) -> dict[str, Any]:
         """Returns the part of subscriptionGroup.json that holds these groups, None for those that are gone."""

@@ -9,13 +9,21 @@ from collections.abc import Iterable
 
 from tandemq.model.topic import QueueRef
 
+SIZE_MAX = 64 << 20
+"""Bytes of all locks: 200,000 with names of usual length."""
+LOCK_SIZE = 250
+"""Bytes of a lock besides its names."""
+
 
 class QueueLocks:
     """(group, queue) -> (client id, last renewal)."""
 
-    def __init__(self, age_max: float, locks_max: int = 200_000) -> None:
+    def __init__(self, age_max: float, locks_max: int = 200_000, size_max: int = SIZE_MAX) -> None:
         self._age_max = age_max
         self._locks_max = locks_max
+        self._size_max = size_max
+        self.size = 0
+        """Bytes of all locks, about."""
         self._by_group: dict[str, dict[QueueRef, tuple[str, float]]] = {}
         self._count = 0
 
@@ -38,8 +46,7 @@ class QueueLocks:
         for queue in queues:
             owner = held.get(queue)
             if owner is not None and owner[0] == client_id:
-                del held[queue]
-                self._count -= 1
+                self._free(held, queue)
         if not held:
             del self._by_group[group]
 
@@ -57,18 +64,27 @@ class QueueLocks:
         """Drops locks nobody renewed."""
         for group, held in list(self._by_group.items()):
             for queue in [queue for queue, (_, renewed) in held.items() if now - renewed > self._age_max]:
-                del held[queue]
-                self._count -= 1
+                self._free(held, queue)
             if not held:
                 del self._by_group[group]
 
+    def _free(self, held: dict[QueueRef, tuple[str, float]], queue: QueueRef) -> None:
+        owner, _ = held.pop(queue)
+        self._count -= 1
+        self.size -= _size(queue, owner)
+
     def _lock_one(self, held: dict[QueueRef, tuple[str, float]], queue: QueueRef, client_id: str, now: float) -> bool:
         owner = held.get(queue)
-        if owner is None:
-            if self._count >= self._locks_max:
-                return False
-            self._count += 1
-        elif owner[0] != client_id and now - owner[1] <= self._age_max:
+        if owner is not None and owner[0] != client_id and now - owner[1] <= self._age_max:
             return False
+        size = self.size + _size(queue, client_id) - (_size(queue, owner[0]) if owner is not None else 0)
+        if size > self._size_max or (owner is None and self._count >= self._locks_max):
+            return False
+        self.size = size
+        self._count += owner is None
         held[queue] = (client_id, now)
         return True
+
+
+def _size(queue: QueueRef, client_id: str) -> int:
+    return LOCK_SIZE + len(queue.topic) + len(queue.broker_name) + len(client_id)

@@ -19,6 +19,11 @@ CLUSTERING = "CLUSTERING"
 GROUPS_PER_CONNECTION_MAX = 4096
 """Groups one heartbeat may name; more is a broken or hostile client."""
 
+SUBSCRIPTIONS_SIZE_MAX = 64 << 20
+"""Bytes of the subscriptions of all groups."""
+SUBSCRIPTION_SIZE = 300
+"""Bytes of a subscription besides its texts."""
+
 ASKERS_PER_CONNECTION_MAX = 16
 """Client ids one connection may ask for; real clients have one."""
 
@@ -48,6 +53,7 @@ class ConsumerGroup:
     consume_from_where: str = "CONSUME_FROM_LAST_OFFSET"
     members: dict[Connection, Member] = field(default_factory=dict)
     subscriptions: dict[str, Subscription] = field(default_factory=dict)
+    subscriptions_size: int = 0
 
     @property
     def is_broadcasting(self) -> bool:
@@ -70,6 +76,8 @@ class Members:
         self._consumers: dict[str, ConsumerGroup] = {}
         self._groups_of: dict[Connection, set[tuple[bool, str]]] = {}
         """connection -> (is consumer, group): what a closed connection leaves behind, without a scan."""
+        self.subscriptions_size = 0
+        """Bytes of the subscriptions of all groups, about."""
         self._askers: dict[str, Connection] = {}
         """client id -> the connection its last request came by."""
         self._asked_by: dict[Connection, set[str]] = {}
@@ -137,6 +145,15 @@ class Members:
 
     # consumers
 
+    def has_room(self, group: str, connection: Connection, subscriptions: Iterable[Subscription] | None) -> bool:
+        """Returns whether a heartbeat about this group can be taken in."""
+        groups = self._groups_of.get(connection, ())
+        if len(groups) >= GROUPS_PER_CONNECTION_MAX and (True, group) not in groups:
+            return False
+        found = self._consumers.get(group)
+        held = found.subscriptions_size if found is not None else 0
+        return self.subscriptions_size - held + _size(subscriptions or ()) <= SUBSCRIPTIONS_SIZE_MAX
+
     def register_consumer(
         self,
         group: str,
@@ -160,8 +177,11 @@ class Members:
         found.consume_type, found.message_model = consume_type, message_model
         found.consume_from_where = consume_from_where
         changed = _upsert(found.members, connection, client_id, language, version, now)
-        if subscriptions is not None and _update_subscriptions(found.subscriptions, subscriptions):
-            changed = True
+        if subscriptions is not None:
+            changed = _update_subscriptions(found.subscriptions, subscriptions) or changed
+            size = _size(found.subscriptions.values())
+            self.subscriptions_size += size - found.subscriptions_size
+            found.subscriptions_size = size
         return changed
 
     def unregister_consumer(self, group: str, connection: Connection) -> bool:
@@ -171,13 +191,11 @@ class Members:
         self._forget(connection, True, group)
         if not found.members:
             del self._consumers[group]
+            self.subscriptions_size -= found.subscriptions_size
         return True
 
     def consumer_group(self, group: str) -> ConsumerGroup | None:
         return self._consumers.get(group)
-
-    def consumer_groups(self) -> Mapping[str, ConsumerGroup]:
-        return self._consumers
 
     def groups_subscribed_to(self, topic: str) -> list[str]:
         """Live groups that read a topic."""
@@ -275,6 +293,10 @@ def _update_subscriptions(known: dict[str, Subscription], told: Iterable[Subscri
         del known[topic]
         changed = True
     return changed
+
+
+def _size(subscriptions: Iterable[Subscription]) -> int:
+    return sum(SUBSCRIPTION_SIZE + len(one.topic) + len(one.expression) for one in subscriptions)
 
 
 def _differs(old: Subscription, new: Subscription) -> bool:

@@ -14,7 +14,8 @@ from tandemq.broker.tables.topics import TopicTable
 from tandemq.broker.telemetry.traffic import BrokerStats
 from tandemq.clock import Clock
 from tandemq.codec import bodies
-from tandemq.model.topic import QueueRef
+from tandemq.codec.fastjson import ObjectKey
+from tandemq.model.topic import QueueRef, TopicConfig
 from tandemq.store.message_store import MessageStore
 
 
@@ -68,19 +69,21 @@ class Progress:
     def queue(self, topic: str, queue_id: int) -> QueueRef:
         return QueueRef(topic, self._broker_name, queue_id)
 
-    def topic_stats(self, topic: str) -> dict[str, Any]:
-        """Returns the TopicStatsTable of a topic that exists."""
-        config = self._topics.all()[topic]
-        table = {}
+    def topic_stats(self, config: TopicConfig) -> Iterator[tuple[ObjectKey, dict[str, Any]]]:
+        """Yields the entries of a topic's TopicStatsTable."""
+        topic = config.name
         for queue_id in range(max(config.write_queues, config.read_queues)):
             first, last = self._store.reader.queue_range(topic, queue_id)
-            table[self.queue(topic, queue_id)] = {
+            found = {
                 "lastUpdateTimestamp": self.stored_at(topic, queue_id, last - 1),
                 "maxOffset": last,
                 "minOffset": first,
             }
-        tps = self._stats.topic_put_tps(topic, self._clock.monotonic())
-        return {"offsetTable": bodies.queue_table_json(table), "topicPutTps": tps}
+            yield bodies.queue_key(self.queue(topic, queue_id)), found
+
+    def topic_tps(self, topic: str) -> float:
+        """Returns how many messages a second the topic gets."""
+        return self._stats.topic_put_tps(topic, self._clock.monotonic())
 
     def topics_of(self, group: str, topic: str, topic_list: Iterable[str] = ()) -> list[str]:
         """Returns the topics that an answer about a group covers: those asked for, else all that it still reads."""
@@ -93,18 +96,14 @@ class Progress:
             return asked
         return [name for name in asked if name in live.subscriptions]
 
-    def lags(self, group: str, topic: str, *, with_times: bool = True) -> dict[QueueRef, Lag]:
-        """Returns where the group stands on every read queue of a topic; nothing for an unknown topic."""
+    def lags(self, group: str, topic: str) -> Iterator[tuple[QueueRef, Lag]]:
+        """Yields where the group stands on every read queue of a topic; nothing for an unknown topic."""
         config = self._topics.get(topic)
-        if config is None:
-            return {}
-        found = {}
-        for queue_id in range(config.read_queues):
+        for queue_id in range(config.read_queues if config is not None else 0):
             consumed = max(0, self._offsets.query(group, topic, queue_id))
             last = self._store.reader.queue_range(topic, queue_id)[1]
-            at = self.stored_at(topic, queue_id, consumed - 1) if with_times else 0
-            found[self.queue(topic, queue_id)] = Lag(last, consumed, at)
-        return found
+            at = self.stored_at(topic, queue_id, consumed - 1)
+            yield self.queue(topic, queue_id), Lag(last, consumed, at)
 
     def group_lags(self) -> Iterator[GroupLag]:
         """Yields every group on every topic it has offsets of. The tables may change between two of them."""
@@ -113,20 +112,22 @@ class Progress:
             behind = sum(max(0, queue_range(topic, queue)[1] - offset) for queue, offset in queues.items())
             yield GroupLag(topic, group, behind)
 
-    def consume_stats(self, group: str, topics: Iterable[str]) -> dict[str, Any]:
-        """Returns the ConsumeStats of a group over some topics."""
-        table: dict[QueueRef, Any] = {}
-        tps = 0.0
+    def consume_stats(self, group: str, topics: Iterable[str]) -> Iterator[tuple[ObjectKey, dict[str, Any]]]:
+        """Yields the entries of a group's ConsumeStats over some topics."""
         for topic in topics:
-            for queue, lag in self.lags(group, topic).items():
-                table[queue] = {
+            for queue, lag in self.lags(group, topic):
+                found = {
                     "brokerOffset": lag.broker_offset,
                     "consumerOffset": lag.consumer_offset,
                     "lastTimestamp": lag.last_timestamp,
                     "pullOffset": lag.consumer_offset,
                 }
-            tps += self._stats.group_get_tps(topic, group, self._clock.monotonic())
-        return {"consumeTps": tps, "offsetTable": bodies.queue_table_json(table)}
+                yield bodies.queue_key(queue), found
+
+    def consume_tps(self, group: str, topics: Iterable[str]) -> float:
+        """Returns how many messages of some topics a group gets a second."""
+        now = self._clock.monotonic()
+        return sum(self._stats.group_get_tps(topic, group, now) for topic in topics)
 
     def time_span(self, group: str, topic: str, queue_id: int) -> dict[str, Any]:
         """Returns a QueueTimeSpan: the times of the oldest, the newest and the last consumed message of a queue."""

@@ -103,6 +103,8 @@ def _numbers(s: BrokerSnapshot) -> Iterator[Family]:
     yield gauge("tandemq_timer_messages", "Messages that wait for an exact time.", s.timer_messages)
     yield counter("tandemq_requests_total", "Requests taken.", s.server.requests)
     yield counter("tandemq_requests_failed_total", "Requests answered with an error.", s.server.failures)
+    yield counter("tandemq_forwarded_total", "Requests of clients that the master answered instead.", s.forwarded)
+    yield counter("tandemq_forwards_refused_total", "Such requests that no master took.", s.forwards_refused)
     yield counter("tandemq_connections_accepted_total", "Connections accepted.", s.server.connections_total)
     yield counter("tandemq_connections_refused_total", "Connections refused.", s.server.connections_refused)
     yield counter("tandemq_received_bytes_total", "Bytes received from clients.", s.server.bytes_in)

@@ -36,7 +36,7 @@ class AdminStory:
             ),
             ClientAdminHandlers(p.store, p.topics, p.groups, p.members, p.clock, broker_name="broker-a"),
             ResetHandlers(
-                p.live, p.store, p.topics, p.groups, p.offsets, p.members,
+                p.live, p.store, p.topics, p.groups, p.offsets, p.members, p.clock,
                 is_slave=lambda: self.slave, wake=lambda topic, queue: self.woken.append((topic, queue)),
             ),
             PeerHandlers(

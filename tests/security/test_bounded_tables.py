@@ -1,0 +1,412 @@
+"""Tables have bounds in bytes, long work gives others their turn, and answers stay within a frame.
+
+Every story was seen against a running broker or name server: what it cost before is said beside it.
+"""
+
+import asyncio
+import json
+import struct
+import zlib
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+from tests.security.guarded import send
+from tests.security.test_bounded_work import told
+
+from tandemq.broker import filters, sql92, subscriptions
+from tandemq.broker.broker import Broker
+from tandemq.broker.handlers import clients
+from tandemq.broker.long_polling import ParkedPull, ParkedPulls
+from tandemq.broker.tables import locks, members
+from tandemq.broker.tables.locks import QueueLocks
+from tandemq.broker.tables.members import Members
+from tandemq.codec import bodies, heartbeat, register
+from tandemq.codec.codes import RequestCode, ResponseCode
+from tandemq.codec.command import Command, encode_request
+from tandemq.codec.register import decode_registration, encode_registration
+from tandemq.errors import MalformedBody, ReplyError
+from tandemq.model.topic import DataVersion, QueueRef, TopicConfig
+from tandemq.namesrv import handlers as namesrv_handlers
+from tandemq.namesrv import routes
+from tandemq.namesrv.routes import Registering, RouteTable
+from tandemq.remoting.client import RemotingClient
+from tandemq.remoting.config import RemotingConfig
+from tandemq.remoting.connection import SLICE_S
+from tandemq.remoting.server import RemotingServer
+from tandemq.store import reader
+from tandemq.testing.local_cluster import LocalCluster
+from tandemq.testing.waiting import until
+
+# --- many requests in one write: 700 SQL92 pulls held the loop for 1.8 s ----------------------------------------------
+
+
+def test_requests_that_come_together_leave_others_their_turn() -> None:
+    async def main() -> None:
+        passed, seen = 0.0, 0
+
+        def slow(connection: Any, command: Command) -> bytes:
+            nonlocal passed
+            passed += SLICE_S / 2
+            order.append(command.opaque)
+            between.append(seen)
+            return b""
+
+        async def others() -> None:
+            nonlocal seen
+            while True:
+                await asyncio.sleep(0)
+                seen += 1
+
+        order: list[int] = []
+        between: list[int] = []
+        server = RemotingServer(RemotingConfig(bind_address="127.0.0.1"), {77: slow})
+        server.turns.clock = lambda: passed
+        port = await server.listen(0)
+        task = asyncio.create_task(others())
+        _, writer = await asyncio.open_connection("127.0.0.1", port)
+        writer.write(b"".join(encode_request(Command(77, {}, opaque=number)) for number in range(60)))
+        await until(lambda: len(order) == 60, "every request")
+        task.cancel()
+        assert order == list(range(60))  # still one after the other
+        assert len(set(between)) >= 60 // 3
+        writer.write(b"".join(encode_request(Command(77, {}, opaque=number)) for number in range(60, 70)))
+        await until(lambda: len(order) == 70, "those that came later")
+        writer.close()
+        await server.stop()
+
+    asyncio.run(main())
+
+
+# --- bodies: 15 MiB of empty objects in a lock request took 9 s and 735 MiB -------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("code", "body"),
+    [
+        (RequestCode.LOCK_BATCH_MQ, b'{"mqSet":[%b{}]}' % (b"{}," * 350_000)),
+        (RequestCode.UPDATE_AND_CREATE_TOPIC_LIST, b'{"topicConfigList":[%b{}]}' % (b"{}," * 350_000)),
+        (RequestCode.UPDATE_AND_CREATE_SUBSCRIPTIONGROUP_LIST, b'{"groupConfigList":[%b{}]}' % (b"{}," * 350_000)),
+        (RequestCode.LOCK_BATCH_MQ, b'{"mqSet":[%b{}]}' % (b"{}," * 300_000)),
+        (RequestCode.UPDATE_AND_CREATE_TOPIC_LIST, b'{"topicConfigList":[%b{}]}' % (b"{}," * 300_000)),
+        (RequestCode.UPDATE_AND_CREATE_SUBSCRIPTIONGROUP_LIST, b'{"groupConfigList":[%b{}]}' % (b"{}," * 300_000)),
+    ],
+)
+def test_a_body_is_refused_before_it_becomes_objects(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, code: int, body: bytes
+) -> None:
+    async def story(cluster: LocalCluster, broker: Broker, client: RemotingClient) -> None:
+        made = 0
+
+        def counted(name: str) -> Any:
+            original = getattr(bodies, name)
+
+            def count(*given: Any) -> Any:
+                nonlocal made
+                made += 1
+                return original(*given)
+
+            return count
+
+        for name in ("queue_of", "topic_config_of", "group_config_of"):
+            monkeypatch.setattr(bodies, name, counted(name))
+        reply = await client.invoke(broker.address, Command(code, {}, body), 30)
+        assert reply.code == ResponseCode.SYSTEM_ERROR
+        assert "the limit is" in str(reply.remark)
+        assert made == 0
+
+    told(tmp_path, story)
+
+
+def test_a_heartbeat_names_so_many_groups_and_subscriptions() -> None:
+    groups = [{"groupName": "g"}] * (heartbeat.GROUPS_MAX + 1)
+    for body in (
+        {"clientID": "c", "consumerDataSet": groups},
+        {"clientID": "c", "producerDataSet": groups},
+        {"clientID": "c", "consumerDataSet": [{"subscriptionDataSet": [{}] * heartbeat.SUBSCRIPTIONS_MAX}, *groups[:1]]}
+        | {"producerDataSet": groups},
+    ):
+        with pytest.raises(MalformedBody, match="the limit is"):
+            heartbeat.decode_heartbeat(json.dumps(body).encode())
+    many = [{"groupName": "g", "subscriptionDataSet": [{"topic": "t"}] * 3000}] * 2
+    with pytest.raises(MalformedBody, match="6000 subscriptions"):
+        heartbeat.decode_heartbeat(json.dumps({"clientID": "c", "consumerDataSet": many}).encode())
+
+
+# --- filters: 300 SQL92 expressions stayed as 537 MiB -----------------------------------------------------------------
+
+
+def test_compiled_filters_are_kept_by_the_size_of_their_texts(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(filters, "_sql_filter", filters.TextCache(filters._compiled, filters.SQL_CACHE_SIZE_MAX))
+    for number in range(300):
+        text = f"a{number} = 1 OR " + " OR ".join(f"b = {term}" for term in range(400))
+        wanted = subscriptions.parse_subscription("t", text, "SQL92")
+        assert filters.message_filter(wanted, property_filter=True).sql is not None
+    assert filters._sql_filter.size <= filters.SQL_CACHE_SIZE_MAX == 1 << 18
+
+
+def test_an_expression_has_so_many_words() -> None:
+    text = " OR ".join(["p"] * sql92.TOKENS_MAX)
+    assert len(text) < sql92.LENGTH_MAX * 2
+    with pytest.raises(sql92.SqlError, match=f"more than {sql92.TOKENS_MAX} words"):
+        sql92.compile_sql(text[: sql92.LENGTH_MAX - 4].rsplit(" OR", 1)[0])
+
+
+def test_a_subscription_holds_its_text_alone() -> None:
+    text = "||".join(f"tag{number}" for number in range(1000))
+    wanted = subscriptions.parse_subscription("t", text)
+    assert len(wanted.codes) == len(wanted.tags) == 1000
+    held = [getattr(wanted, name) for name in wanted.__slots__]
+    assert sum(len(value) for value in held if isinstance(value, str | tuple | frozenset)) < len(text) + 20
+
+
+def test_parked_pulls_hold_so_much_of_expressions_each_counted_once() -> None:
+    parked: ParkedPulls[int] = ParkedPulls(1000, size_max=100)
+    shared, other = object(), object()
+    waiting = [ParkedPull(("t", 0), "owner", 9.0, number, shared, 60) for number in range(3)]
+    assert all(map(parked.park, waiting))
+    assert not parked.park(ParkedPull(("t", 0), "owner", 9.0, 9, other, 60))
+    assert parked.park(ParkedPull(("t", 0), "owner", 9.0, 9))
+    assert parked.size == 60
+    parked.take([("t", 0)])
+    assert parked.size == 0
+    assert parked.park(ParkedPull(("t", 0), "owner", 9.0, 9, other, 60))
+
+
+# --- clients: 10 heartbeats stayed as 528 MiB, 20 lock requests as 301 ------------------------------------------------
+
+
+def test_subscriptions_of_all_clients_have_a_bound_in_bytes(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(members, "SUBSCRIPTIONS_SIZE_MAX", 10_000)
+    table: Any = Members()
+    connection = object()
+    wanted = [subscriptions.parse_subscription(f"t{number}", "x" * 100) for number in range(10)]
+
+    def register(group: str) -> bool:
+        return bool(table.register_consumer(
+            group, connection, "c", "JAVA", 1, 0.0, consume_type="", message_model="", consume_from_where="",
+            subscriptions=wanted,
+        ))  # fmt: skip
+
+    assert table.has_room("a", connection, wanted)
+    for group in "ab":
+        register(group)
+    assert 8_000 < table.subscriptions_size < 10_000
+    assert table.has_room("a", connection, wanted)  # what it has is not counted twice
+    assert not table.has_room("c", connection, wanted)
+    table.drop_connection(connection)
+    assert table.subscriptions_size == 0
+
+
+def test_a_heartbeat_that_finds_no_room_creates_no_group(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(members, "GROUPS_PER_CONNECTION_MAX", 2)
+    monkeypatch.setattr(clients, "GROUPS_PER_TURN", 1)
+
+    async def story(cluster: LocalCluster, broker: Broker, client: RemotingClient) -> None:
+        beat = {"clientID": "c", "consumerDataSet": [{"groupName": f"g{number}"} for number in range(3)]}
+        command = Command(RequestCode.HEART_BEAT, {}, json.dumps(beat).encode())
+        assert (await client.invoke(broker.address, command, 10)).code == ResponseCode.SYSTEM_BUSY
+        assert "g1" in broker.groups
+        assert "g2" not in broker.groups
+
+    told(tmp_path, story)
+
+
+def test_locks_have_a_bound_in_bytes() -> None:
+    table = QueueLocks(60.0, size_max=5 * (locks.LOCK_SIZE + 510))
+    queues = [QueueRef("t" * 250, "b" * 250, number) for number in range(10)]
+    assert table.lock("g", "c" * 10, queues, 0.0) == queues[:5]
+    assert table.lock("g", "c" * 10, queues, 1.0) == queues[:5]  # renewing costs nothing
+    assert table.lock("g", "another client", queues[:1], 100.0) == []  # its longer name does not fit
+    assert table.lock("g", "d" * 10, queues[:1], 100.0) == queues[:1]
+    table.unlock("g", "d" * 10, queues)
+    table.expire(200.0)
+    assert (len(table), table.size) == (0, 0)
+
+
+# --- name servers: a registration held the loop for 0.5 s, a name server's loop stood for 20 s ------------------------
+
+
+def registering(name: str, count: int, **options: Any) -> Registering:
+    return Registering(
+        cluster="c", broker_name=name, broker_id=0, address=f"{name}:1", ha_address="", version=DataVersion(),
+        topics={f"t{number}": TopicConfig(name=f"t{number}") for number in range(count)}, **options,
+    )  # fmt: skip
+
+
+def test_a_registration_is_taken_in_and_forgotten_in_steps() -> None:
+    table = RouteTable()
+    count = 10 * routes.STEP
+    steps = table.register_in_steps(registering("big", count), 0.0, timeout=9.0)
+    assert sum(1 for _ in steps) == 10
+    assert len(table.topics()) == count
+    assert len({id(held["big"]) for held in table._topics.values()}) == 1  # topics that are alike share an object
+    table.unregister("c", "big", "big:1")
+    assert table.is_sweeping
+    assert table.route("t1") is None  # whatever is still to be swept
+    sweeps = 0
+    while table.is_sweeping:
+        table.sweep()
+        sweeps += 1
+    assert sweeps == 9
+    assert (table.topic_count, table._route_count, table._topics_of) == (0, 0, {})
+
+
+def test_a_group_that_comes_back_keeps_what_it_offers_again() -> None:
+    table = RouteTable()
+    table.register(registering("big", 3 * routes.STEP), 0.0, timeout=9.0)
+    table.unregister("c", "big", "big:1")
+    table.register(registering("big", 2), 1.0, timeout=9.0)
+    while table.is_sweeping:
+        table.sweep()
+    assert sorted(table.topics()) == ["t0", "t1"]
+    assert table._route_count == 2
+
+
+def test_a_broker_that_leaves_meanwhile_is_not_taken_in_further() -> None:
+    table = RouteTable()
+    steps = table.register_in_steps(registering("big", 5 * routes.STEP), 0.0, timeout=9.0)
+    next(steps)
+    table.unregister("c", "big", "big:1")
+    assert sum(1 for _ in steps) == 0
+    assert table.topic_count == 0
+
+
+def test_a_connection_registers_so_many_brokers(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(routes, "BROKERS_PER_CONNECTION_MAX", 2)
+    table = RouteTable()
+    for name in ("a", "b", "a"):
+        table.register(registering(name, 0, connection="one"), 0.0, timeout=9.0)
+    with pytest.raises(ReplyError, match="through this connection"):
+        table.register(registering("c", 0, connection="one"), 0.0, timeout=9.0)
+    table.register(registering("c", 0, connection="two"), 0.0, timeout=9.0)
+    table.disconnected("one")
+    table.register(registering("d", 0, connection="one"), 0.0, timeout=9.0)
+
+
+@pytest.mark.parametrize("field", ["cluster", "broker_name", "address", "ha_address"])
+def test_names_of_what_registers_are_short(field: str) -> None:
+    given = {"cluster": "c", "broker_name": "b", "address": "a:1", "ha_address": "", field: "x" * 300}
+    request = Registering(broker_id=0, topics={}, version=DataVersion(), **given)  # type: ignore[arg-type]
+    with pytest.raises(ReplyError, match="300 characters"):
+        RouteTable().register(request, 0.0, timeout=9.0)
+
+
+def compressed(*topics: bytes) -> bytes:
+    parts = [struct.pack(">i", len(topic)) + topic for topic in topics]
+    data = (
+        struct.pack(">i", 2) + b"{}" + struct.pack(">i", len(topics)) + b"".join(parts) + struct.pack(">i", 2) + b"[]"
+    )
+    return zlib.compress(data, 9)
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        compressed(*[b"t 1 1 6"] * (register.TOPICS_MAX + 1)),
+        compressed(b"t 1 1 6 SINGLE_TAG {%b}" % (b"a:1," * 5000)),
+        compressed(b"x" * 300 + b" 1 1 6"),
+        compressed(b"t 1 1 6 SINGLE_TAG " + b"," * register.ITEMS_MAX, b""),
+    ],
+    ids=["topics", "attributes", "name", "items"],
+)
+def test_a_compressed_registration_has_bounds_in_what_it_holds(body: bytes) -> None:
+    with pytest.raises(MalformedBody, match="the limit is"):
+        decode_registration(body, compressed=True, peer_version=407)
+
+
+def test_a_registration_in_json_has_a_bound_in_items() -> None:
+    body = b'{"filterServerList":[%b1]}' % (b"1," * register.ITEMS_MAX)
+    with pytest.raises(MalformedBody, match=f"the limit is {register.ITEMS_MAX}"):
+        decode_registration(body, compressed=False, peer_version=407)
+
+
+def test_a_list_of_topics_is_made_in_turns_and_cut_with_a_note(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(namesrv_handlers, "NAMES_PER_TURN", 10)
+
+    async def story(cluster: LocalCluster, broker: Broker, client: RemotingClient) -> None:
+        ext = {
+            "brokerName": "big", "brokerAddr": "10.0.0.9:1", "clusterName": "c", "haServerAddr": "", "brokerId": "0",
+        }  # fmt: skip
+        topics = [TopicConfig(name=f"topic-{number:03}") for number in range(100)]
+        body = encode_registration(topics, DataVersion())
+        await client.invoke(cluster.namesrv_address, Command(RequestCode.REGISTER_BROKER, ext, body), 10)
+        ask = Command(RequestCode.GET_TOPICS_BY_CLUSTER, {"cluster": "c"})
+        whole = await client.invoke(cluster.namesrv_address, ask, 10)
+        assert sorted(json.loads(bytes(whole.body))["topicList"]) == [topic.name for topic in topics]
+        monkeypatch.setattr(namesrv_handlers, "LIST_SIZE_MAX", 500)
+        cut = await client.invoke(
+            cluster.namesrv_address, Command(RequestCode.GET_TOPICS_BY_CLUSTER, {"cluster": "c"}), 10
+        )
+        assert len(json.loads(bytes(cut.body))["topicList"]) < 50
+        assert "more topics don't fit" in str(cut.remark)
+
+    told(tmp_path, story)
+
+
+# --- answers: statistics of a wide topic held the loop for 1 s, a query took 564 MiB ----------------------------------
+
+
+@pytest.mark.parametrize(
+    ("code", "ext"),
+    [
+        (RequestCode.GET_TOPIC_STATS_INFO, {"topic": "wide"}),
+        (RequestCode.GET_CONSUME_STATS, {"topic": "wide", "consumerGroup": "g"}),
+        (RequestCode.QUERY_CONSUME_TIME_SPAN, {"topic": "wide", "group": "g"}),
+        (RequestCode.INVOKE_BROKER_TO_RESET_OFFSET, {"topic": "wide", "group": "g", "timestamp": "-1"}),
+        (RequestCode.GET_ALL_TOPIC_CONFIG, {}),
+        (RequestCode.GET_ALL_SUBSCRIPTIONGROUP_CONFIG, {}),
+        (RequestCode.GET_ALL_CONSUMER_OFFSET, {}),
+        (RequestCode.GET_ALL_PRODUCER_INFO, {}),
+    ],
+)
+def test_a_long_answer_leaves_others_their_turn(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, code: int, ext: dict[str, str]
+) -> None:
+    async def story(cluster: LocalCluster, broker: Broker, client: RemotingClient) -> None:
+        broker.topics.put(TopicConfig(name="wide", read_queues=300, write_queues=300))
+        for number in range(300):
+            broker.topics.put(TopicConfig(name=f"t{number}"))
+            assert broker.groups.find_or_create(f"g{number}") is not None
+            broker.offsets.commit(f"g{number}", "wide", 0, 1)
+        assert broker.groups.find_or_create("g") is not None
+        producers = {"clientID": "c", "producerDataSet": [{"groupName": f"p{number}"} for number in range(300)]}
+        beat = Command(RequestCode.HEART_BEAT, {}, json.dumps(producers).encode())
+        assert (await client.invoke(broker.address, beat, 10)).code == ResponseCode.SUCCESS
+        monkeypatch.setattr("tandemq.remoting.slices.Slices.__init__", always_late)
+        turns = 0
+
+        async def others() -> None:
+            nonlocal turns
+            while True:
+                await asyncio.sleep(0)
+                turns += 1
+
+        task = asyncio.create_task(others())
+        handler: Any = broker.server.dispatcher.handlers[code]
+        await handler(SimpleNamespace(peer="?"), Command(code, dict(ext)))
+        task.cancel()
+        assert turns >= 290
+
+    told(tmp_path, story)
+
+
+def always_late(self: Any, clock: Any, seconds: float = 0.0) -> None:
+    """Makes every slice over at once: each step gives the loop to others."""
+    self._now, self._seconds, self._end = (lambda: 1.0), 0.0, 0.0
+
+
+def test_a_query_reads_so_many_bytes_and_no_more(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(reader, "QUERY_SIZE_MAX", 4096)
+
+    async def story(cluster: LocalCluster, broker: Broker, client: RemotingClient) -> None:
+        for _ in range(20):
+            message = send("t", b"x" * 1000, KEYS="k")
+            assert (await client.invoke(broker.address, message, 10)).code == ResponseCode.SUCCESS
+        ext = {"topic": "t", "key": "k", "maxNum": "64", "beginTimestamp": "0", "endTimestamp": str(1 << 62)}
+        reply = await client.invoke(broker.address, Command(RequestCode.QUERY_MESSAGE, ext), 10)
+        assert reply.code == ResponseCode.SUCCESS
+        assert 1000 < len(reply.body) <= 4096
+
+    told(tmp_path, story)
