@@ -444,9 +444,8 @@ class Failover:
         for _ in range(PROBES):
             if self.pair.node.is_following or self._broker.is_master:
                 return
-            ports = (int(port), self.pair.ha_port_of(address))
-            refused = await asyncio.gather(*(is_refused(host, one) for one in ports if one))
-            if all(refused):
+            # One after the other: a living master is not to take a probe of its HA port for a slave.
+            if await is_refused(host, int(port)) and await is_refused(host, self.pair.ha_port_of(address)):
                 self._dead = register.epoch_id
                 self._wake.set()
                 return

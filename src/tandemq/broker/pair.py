@@ -490,6 +490,9 @@ class Pair:
     async def _predecessor_back(self) -> None:
         """After an orderly hand-over: sends that want a copy would be told for a moment that there is no slave."""
         predecessor, self._predecessor = self._predecessor, ""
+        if self.failover is not None:
+            await self._copies_back()
+            return
         if not predecessor or self._broker.writer.level.copies == 1:
             return
         clock = self._broker.clock
@@ -498,6 +501,18 @@ class Pair:
             if any(one.in_sync for one in self.node.status().replicas if one.replica == predecessor):
                 return
             await asyncio.sleep(0.01)
+
+    async def _copies_back(self) -> None:
+        """After an election: until those who were heard with the whole log count; bounded."""
+        clock, acks, register = self._broker.clock, self._broker.acks, self.node.register
+        wanted = self._broker.writer.level.needed(acks.group_size) - 1
+        if register is None or len(register.in_sync) <= wanted:
+            return
+        deadline = clock.monotonic() + BACK_SECONDS
+        while self.node.is_open and clock.monotonic() < deadline:
+            if sum(one.in_sync for one in self.node.status().replicas) >= wanted:
+                return
+            await asyncio.sleep(0.005)
 
     def _tell_name_servers(self) -> None:
         registration = self._broker.registration
@@ -539,6 +554,8 @@ class Pair:
 
     def _following(self) -> None:
         self._broker.registration.release()
+        if self.failover is not None and self._broker.registration.is_resting:
+            self._tell_name_servers()
         self._broker.forwarder.changed()
         if self._is_ours:
             self._book.note([self._master_address()])
@@ -690,8 +707,9 @@ class Pair:
                 self._slave_id = self._slave_id or await self._free_id()
                 self._announced = None
                 self._registered_master = self._registered_ha = ""
+                # Name servers are told when it follows: until then clients reach a broker that forwards.
+                self._broker.registration.is_resting = True
                 await self._broker.take_role(BrokerRole.SLAVE, self._slave_id)
-                self._tell_name_servers()
                 await self._be_slave()
             elif self._broker.is_master:
                 slave_id = self._slave_id or await self._free_id()
@@ -941,11 +959,15 @@ class Pair:
 
     def follow(self, address: str) -> None:
         """The coordinator's register names another holder."""
+        self._broker.forwarder.changed()
         slave, register = self.node.slave, self.failover.register if self.failover is not None else None
         if slave is None or register is None or not address:
             return
-        is_followed = self.node.is_following and isinstance(slave.state, SlaveState)
-        if is_followed and isinstance(slave.state, SlaveState) and slave.state.master == register.holder:
+        state = slave.state
+        if isinstance(state, SlaveState) and state.is_connected and state.master == register.holder:
+            return  # it has heard this one when it was a candidate
+        if self._announced is not None and self._announced[1] == address and not self.node.is_following:
+            slave.look_again()
             return
         self._announced = None
         self._registered_master = self._registered_ha = ""
@@ -959,6 +981,7 @@ class Pair:
     async def become_candidate(self, role: BrokerRole, register: Register | None, *, ordered: bool) -> None:
         """Asks the others for the reign; readers and name servers notice nothing before it is open."""
         broker = self._broker
+        broker.forwarder.expect_hand_over()
         await self._follower.stop()
         await self.node.leave_role()
         broker.registration.is_resting = True
@@ -1128,7 +1151,15 @@ class Pair:
         return found
 
     def status(self) -> HaStatus:
-        return self.node.status()
+        status = self.node.status()
+        if self.failover is None:
+            return status
+        return dataclasses.replace(
+            status,
+            lease_left=self.failover.fence.left if self.node.is_open else 0.0,
+            elections=dict(self.failover.elections),
+            without_master=self.failover.without_master_s,
+        )
 
     def ha_facts(self) -> HaFacts:
         broker = self._broker

@@ -168,7 +168,7 @@ class Views:
         return self._flusher.is_posting
 
     def hand_over(self) -> None:
-        """Queue entries into their files, and the list of what to sync to whoever syncs."""
+        """Writes queue entries into their files, and gives the list of what to sync to whoever syncs."""
         if not self.is_open or self._read_only or self._flusher.views_busy or self._slicing is not None:
             return
         self._last_handed = self._clock.monotonic()
@@ -216,13 +216,13 @@ class Views:
             self._left_directories += begun.directories
 
     def sync(self, clean: bool = False) -> None:
-        """Views and checkpoint durable now, in this thread."""
+        """Makes views and checkpoint durable now, in this thread."""
         with self._flusher.paused():
             self._flusher.forget_views()
             self.sync_paused(clean)
 
     def sync_paused(self, clean: bool = False) -> None:
-        """Likewise, for those who hold the flusher's lock."""
+        """Does what `sync` does, for those who hold the flusher's lock."""
         self._give_up()
         self._flusher.sync_views_now(self.work(clean))
 
@@ -404,7 +404,7 @@ class Views:
             self._rebuild.cancelled = reason
 
     def adopt(self, rebuild: OnlineRebuild) -> int:
-        """The last step of a rebuild: its views replace ours, all or nothing. How many queues had another end."""
+        """Replaces our views by those of a rebuild, all or nothing. Returns how many queues had another end."""
         with self._flusher.paused():
             self._flusher.forget_views()
             self._flusher._sync_log()
