@@ -14,6 +14,8 @@ from bench import frame, report
 
 NOT_BENCHMARKS = {
     "__main__",
+    "beside",
+    "beside_spark",
     "chaos",
     "client_load",
     "frame",
@@ -21,8 +23,10 @@ NOT_BENCHMARKS = {
     "memory",
     "peers",
     "report",
+    "site_link",
     "soak",
     "soak_ledger",
+    "thin_link",
 }
 
 

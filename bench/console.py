@@ -1,12 +1,16 @@
-"""The console of a large cluster: how soon a person sees the first page, and what an open page costs the brokers.
+"""The console: how soon a person sees the first page of a large cluster, that a master is gone, and what that costs.
 
 A pair of ours with 10,000 topics and 5,000 groups; a real browser opens the pages. The time is the browser's own
 `first-contentful-paint`, from the click to the first thing on the screen. The cost is the master's processor time while
 a page is open, less what it uses with none.
+
+`watching` kills the master of a pair while a browser shows *Replication*, idle and beside as many busy processes as
+there are processors, and takes the time until the page says "no master".
 """
 
 import asyncio
 import contextlib
+import json
 import os
 import shutil
 import subprocess
@@ -104,7 +108,66 @@ def _ours(run: Run) -> Mapping[str, float]:
     return {**paints, "cost": max(0.0, watched - alone)}
 
 
+@contextlib.contextmanager
+def _busy(count: int) -> Iterator[None]:
+    """Processes that take all they can get, as builds do on a shared machine."""
+    spin = [sys.executable, "-c", "while True: pass"]
+    processes = [subprocess.Popen(spin) for _ in range(count)]
+    try:
+        yield
+    finally:
+        for process in processes:
+            process.kill()
+            process.wait()
+
+
+def _says_so(page: Any, directory: Path) -> float:
+    """Milliseconds from the kill of the master until the page says that there is none."""
+    from tandemq.cli.local_cluster import LocalCluster
+
+    command = [sys.executable, "-m", "tandemq"]
+    told = subprocess.run(
+        [*command, "up", "--dir", str(directory), "--detach", "--json"], capture_output=True, check=True, timeout=120
+    )
+    try:
+        page.goto(f"{json.loads(told.stdout)['console']}/replication")
+        page.locator("section.panel header .status", has_text="healthy").wait_for(timeout=60_000)
+        cluster = LocalCluster.load(directory)
+        assert cluster is not None
+        began = time.perf_counter()
+        cluster.kill(cluster.plan.master)
+        page.locator("section.panel header .status", has_text="no master").wait_for(timeout=60_000)
+        return (time.perf_counter() - began) * 1000
+    finally:
+        subprocess.run([*command, "down", "--dir", str(directory)], capture_output=True, check=False, timeout=60)
+
+
+def _watching(run: Run) -> Mapping[str, float]:
+    from playwright.sync_api import sync_playwright
+
+    browser_path = shutil.which("chromium") or shutil.which("google-chrome")
+    if browser_path is None:
+        raise Unavailable("no Chromium: apt-get install chromium")
+    with sync_playwright() as playwright:
+        browser = playwright.chromium.launch(executable_path=browser_path, args=FLAGS)
+        page = browser.new_page()
+        idle = _says_so(page, run.directory / f"idle-{run.round}")
+        with _busy(os.cpu_count() or 1):
+            busy = _says_so(page, run.directory / f"busy-{run.round}")
+        browser.close()
+    return {"idle": idle, "busy": busy}
+
+
 BENCHMARKS = {
+    "watching": Benchmark(
+        what="From the kill of a master until the Replication page says that there is none.",
+        figures={
+            "idle": Figure("ms", "less", goal=2000, what="on a machine with nothing else to do"),
+            "busy": Figure("ms", "less", goal=2000, what="beside a busy process for each processor"),
+        },
+        sides={"ours": _watching},
+        rounds=5,
+    ),
     "pages": Benchmark(
         what="The console on a pair with 10,000 topics and 5,000 groups, in a real browser.",
         figures={

@@ -3,6 +3,7 @@
 import os
 import shutil
 import tempfile
+from contextlib import ExitStack
 from pathlib import Path
 
 import pytest
@@ -23,6 +24,18 @@ LONGEST = (
     "test_verify_real_stores.py",
 )
 """Files that take minutes come first: three run at a time, and a long one at the end would run alone."""
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    """Breaks one rule of replication for the whole run, if one is named; see tandemq.sim.mutation."""
+    name = os.environ.get("TANDEMQ_MUTANT")
+    if name:
+        from tandemq.sim.mutants import MUTANTS  # nobody else pays for it
+
+        mutant = next(one for one in MUTANTS if one.name == name)
+        stack = ExitStack()
+        stack.enter_context(mutant.active())
+        config.add_cleanup(stack.close)
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:

@@ -123,9 +123,11 @@ def run_pytest(arguments: list[str], tally: Tally, *, coverage: bool = False) ->
 
 
 def run_rest(tally: Tally) -> bool:
-    """Runs all that is not under coverage. Real clients, brokers and browsers have time limits of their own, which three
-    files at a time can exceed on two processors: what failed gets a second try with the machine to itself, and the last
-    lines name what passed only then. A fault of pure logic fails both times.
+    """Runs all that is not under coverage.
+
+    Real clients, brokers and browsers have time limits of their own, which three files at a time can exceed on two
+    processors: what failed gets a second try with the machine to itself, and the last lines name what passed only then.
+    A fault of pure logic fails both times.
     """
     first = Tally()
     fine = run_pytest(["-m", f"not ({COVERED})", "--durations=25", *FILES_AT_A_TIME, "3"], first)

@@ -42,6 +42,10 @@ TandemError
 │  └─ ViewsDamaged          store.recovery: queues and index must be rebuilt from the log
 ├─ ReplicationError         the pair
 │  └─ NotFollowable         replication.slave: there is no master to connect to, and it is known why
+├─ CoordinatorError         etcd does not answer, or answers no
+│  ├─ ConnectionBroken      coordination.http: a connection ended; whether the request was carried out is not known
+│  ├─ Refused               coordination.etcd: etcd understood a call and did not carry it out; has gRPC's code
+│  └─ WatchLost             coordination.etcd: changes may have been missed, so it is read again
 ├─ NotDelivered             spark.sink.outbox: a message was not stored as asked; counts what was
 ├─ CannotBeExact            spark.sink.ledger: this write can't be exactly once, and why
 ├─ DataLost                 spark.source.offsets: messages were deleted before Spark read them
@@ -296,3 +300,7 @@ class NoDescriptors(StoreError):
 
 class ReplicationError(TandemError):
     """The pair: a replica refused, fell behind or diverged."""
+
+
+class CoordinatorError(TandemError):
+    """The coordinator of a group does not answer, or answers no."""

@@ -23,7 +23,8 @@ def source() -> str:
     if shutil.which("npm") is None:
         pytest.skip("no npm to fetch axe-core with (Debian: apt-get install npm)")
     with tempfile.TemporaryDirectory() as directory:
-        done = subprocess.run(["npm", "pack", "--silent", PACKAGE], cwd=directory, capture_output=True, timeout=120)
+        command = ["npm", "pack", "--silent", "--prefer-offline", PACKAGE]
+        done = subprocess.run(command, cwd=directory, capture_output=True, timeout=120)
         archives = list(Path(directory).glob("*.tgz"))
         if done.returncode != 0 or not archives:
             pytest.skip(f"{PACKAGE} can't be fetched from the npm registry")

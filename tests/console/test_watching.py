@@ -1,4 +1,7 @@
-"""A person watches: the pair is there, the master dies, the page says so within two seconds, and that it is back."""
+"""A person watches: the pair is there, the master dies, the page says so, and that it is back.
+
+That the page says so within two seconds is measured by `console.watching` of `bench`.
+"""
 
 import pytest
 from playwright.sync_api import Page, expect
@@ -7,9 +10,6 @@ from tests.console.conftest import Live, Tab
 from tandemq.testing.waiting import wait_until
 
 pytestmark = pytest.mark.slow
-
-SAYS_SO_MS = 20_000
-"""A deadline, no measurement: on a busy machine the page did not say so within the two seconds that are wanted."""
 
 
 def test_the_cluster_page_shows_the_pair_and_changes_by_itself(live: Live, tab: Tab) -> None:
@@ -58,8 +58,9 @@ def test_the_master_dies_and_comes_back_before_the_eyes_of_a_person(own_pair: Li
     expect(panel.locator("header .status")).to_have_text("healthy")
     expect(panel.locator(".lane")).to_have_count(2)
     expect(panel.locator(".lane").nth(1)).to_contain_text("in sync")
+    panel.locator(".lane").first.hover()  # the page does not stand still under the pointer
     cluster.kill(cluster.plan.master)
-    expect(panel.locator("header .status")).to_contain_text("no master", timeout=SAYS_SO_MS)
+    expect(panel.locator("header .status")).to_contain_text("no master")
     expect(panel.locator(".lane").first).to_contain_text("absent for")
     expect(panel.locator(".lane").first).to_contain_text("unreachable")
     expect(page.locator("#live_health")).to_contain_text("no master")
@@ -69,6 +70,42 @@ def test_the_master_dies_and_comes_back_before_the_eyes_of_a_person(own_pair: Li
     expect(panel.locator("header .status")).to_have_text("healthy", timeout=30_000)
     expect(panel.locator(".timeline").first).to_contain_text("answers again")
     expect(panel.locator(".timeline").first).to_contain_text("told by")
+
+
+def test_a_slave_is_made_the_master_and_the_old_master_follows(own_pair: Live, tab: Tab) -> None:
+    page, plan = tab.page, own_pair.cluster.plan
+    old, new = plan.master.address, plan.brokers[1].address
+    own_pair.tandemq("send", "switched", "--count", "50")
+    page.goto(f"{own_pair.url}/replication")
+    panel = page.locator("section.panel").first
+    page.get_by_role("link", name="Make it the master…").click()
+    form = page.locator("#switch")
+    expect(form).to_contain_text(f"{old} takes no more messages")
+    expect(form).to_contain_text(f"{new} becomes the master in epoch 2")
+    button = form.get_by_role("button", name="Make it the master")
+    form.get_by_label("Type broker-a to confirm").fill("broker-b")
+    button.click()
+    expect(form).to_be_visible(), "the browser does not send a wrong name"
+    assert own_pair.json("ha", "status")[0]["epoch"] == 1
+    form.get_by_label("Type broker-a to confirm").fill("broker-a")
+    button.click()
+    outcome = page.get_by_label("Outcome")
+    expect(outcome).to_contain_text(f"{new} is the master now, epoch 2")
+    expect(outcome).to_contain_text(f"before: master {old}, epoch 1; after: master {new}, epoch 2")
+    expect(panel.locator(".lane").first).to_contain_text(new)
+    expect(panel.locator("header .status")).to_have_text("healthy")
+    nodes = {node["address"]: node["role"] for node in own_pair.json("ha", "status")}
+    assert nodes == {new: "master", old: "slave"}
+    own_pair.tandemq("send", "switched", "after the switch")
+    page.goto(f"{own_pair.url}/audit")
+    expect(page.locator("#list")).to_contain_text("make master")
+    expect(page.locator("#list")).to_contain_text(f"master {old}, epoch 1")
+    token = page.request.get(f"{own_pair.url}/api/v1/session").json()["csrf"]
+    asked = {"group": "broker-a", "name": "broker-a", "address": old}
+    done = page.request.post(
+        f"{own_pair.url}/api/v1/replication/promote", data=asked, headers={"x-csrf-token": token}
+    ).json()
+    assert done["act"]["after"] == f"master {old}, epoch 3", "back again, by the API"
 
 
 def test_a_name_server_that_is_down_is_a_warning_and_the_rest_is_shown(own_pair: Live, tab: Tab) -> None:

@@ -185,6 +185,22 @@ def test_a_deleted_topic_stays_deleted_and_one_made_again_starts_at_zero() -> No
     assert again.reader.queue_range("topic", 0) == (0, 3)
 
 
+def test_a_topic_that_comes_and_goes_meanwhile_leaves_nothing() -> None:
+    """Its messages were added to the new views, and the log says that they are gone before these are synced."""
+    disk = CrashableDisk()
+    store = filled(disk, 8)
+
+    def come_and_go() -> None:
+        for number in range(4):
+            put(store, number, "brief")
+        store.append_mark(TopicDeleted("brief"))
+        store.dispatch()
+
+    rebuilt(store, come_and_go)
+    assert {topic for topic, _ in store.reader.queues()} == {"topic", LOG_MARK_TOPIC}
+    check(store, list(range(8)))
+
+
 def test_a_queue_whose_messages_expired_keeps_its_numbers() -> None:
     """Retention took all of a queue's messages: the next one gets the next offset, before and after a restart."""
     disk = CrashableDisk()

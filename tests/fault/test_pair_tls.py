@@ -53,7 +53,7 @@ def refused_in_the_clear(broker: BrokerProcess) -> ha.Refuse:
         said = b""
         while more := plain.recv(4096):
             said += more
-    [refusal] = ha.FrameReader().feed(said)
+    [refusal] = ha.SessionReader().feed(said)
     assert isinstance(refusal, ha.Refuse)
     return refusal
 

@@ -18,7 +18,6 @@ from tandemq.codec.bodies import topic_table_json
 from tandemq.formats.batch import MessageBatch
 from tandemq.formats.compression import compress, decompress
 from tandemq.formats.envelope import (
-    OP_TOPIC,
     encode_op_body,
     from_half,
     from_schedule,
@@ -27,7 +26,7 @@ from tandemq.formats.envelope import (
     to_schedule,
 )
 from tandemq.model.message import TRANSACTION_PREPARED, encode_properties
-from tandemq.model.topic import SCHEDULE_TOPIC, TRANS_HALF_TOPIC, DataVersion, TopicConfig
+from tandemq.model.topic import SCHEDULE_TOPIC, TRANS_HALF_TOPIC, TRANS_OP_HALF_TOPIC, DataVersion, TopicConfig
 from tandemq.store.config import StoreConfig
 from tandemq.store.config_files import TOPICS, ConfigFiles
 from tandemq.store.disk import FileDisk
@@ -123,7 +122,9 @@ class Writer:
                     real.topic, real.queue_id, real.properties, sys_flag=real.sys_flag, prepared=done.physical_offset
                 )
             if decision is not None:
-                self.put(OP_TOPIC, 0, op_properties(), body=encode_op_body([done.queue_offset]), served=False)
+                self.put(
+                    TRANS_OP_HALF_TOPIC, 0, op_properties(), body=encode_op_body([done.queue_offset]), served=False
+                )
         if not version.startswith("4"):
             for _ in range(10):
                 self.put(LONG_TOPIC, 0, {})
@@ -136,7 +137,7 @@ def write_store(root: Path, version: str, *, crash: bool) -> Writer:
     writer.everything(version)
     store.dispatch(1 << 30)
     queues = {"plain": 4}
-    names = [*writer.expected, SCHEDULE_TOPIC, TRANS_HALF_TOPIC, OP_TOPIC]
+    names = [*writer.expected, SCHEDULE_TOPIC, TRANS_HALF_TOPIC, TRANS_OP_HALF_TOPIC]
     topics = [
         TopicConfig(name=name, read_queues=queues.get(name, 1), write_queues=queues.get(name, 1))
         for name in names

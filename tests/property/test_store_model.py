@@ -6,8 +6,8 @@ extended by TANDEMQ_SEEDS=from-to).
 What months of running did to a store (fifteen trials of a long life), and which model finds it:
 
      1  an empty slave of a master that has deleted files   not here: two nodes; test_pair_long_life.py, soak
-     2  numbers of a queue whose messages expired       `retain`, `lose_files`, `copy`
-     3  a topic deleted and made anew                   `delete_topic`, `copy`; soak
+     2  numbers of a queue whose messages expired       `retain`, `kill`, `power_cut`, `lose_files`, `copy`
+     3  a topic deleted and made anew                   `delete_topic`, `copy`, `take_over`; soak
      4  a timer at the limit of its properties          not here: a service; test_timers.py
      5  a smaller maxMessageSize                        not here: a service; test_timers.py
      6  timers longer than retention                    not here: services; test_waiting_messages.py, soak
@@ -272,13 +272,25 @@ class Machine:
         if self.random.random() < 0.5:
             copy.close()
             copy = MessageStore.open(ROOT, CONFIG, clock=clock, disk=disk, store_host=HOST)
+        copy.number_undispatched()
         for topic in TOPICS:
             for queue_id in range(2):
                 expected = len(self.model.queue(topic, queue_id))
                 assert copy.reader.queue_range(topic, queue_id)[1] == expected, (topic, queue_id)
-                copy.number_undispatched()
-                assert copy.append(topic, queue_id, 7, 0, 5, HOST, 0, 0, b"", b"").queue_offset == expected
-        copy.abandon()
+                assert copy.queue_end(topic, queue_id) == expected
+        if self.random.random() < 0.3:
+            self.take_over(copy, disk)
+        else:
+            copy.abandon()
+
+    def take_over(self, copy: MessageStore, disk: CrashableDisk) -> None:
+        """The new replica is promoted, its log durable as it must be: it writes from here on, with files of its own."""
+        self.store.abandon()
+        self.store, self.disk = copy, disk
+        self.rebuild, self.was_full = None, False
+        copy.flush_once()
+        self.model.durable = copy.appended
+        self.check()
 
     def truncate(self) -> None:
         there = [record for record in self.model.there if record[0].physical_offset >= self.model.settled]

@@ -12,7 +12,7 @@ from tests.security.two_ends import MasterEnd, SlaveEnd, introduce, resummed, ta
 from tandemq.codec import ha_session as ha
 from tandemq.codec.ha_reasons import Reason
 from tandemq.codec.ha_seal import Handshake
-from tandemq.codec.ha_session import Ack, FrameReader, FrameType, Hello, Members, Refuse, Start, Take, Welcome
+from tandemq.codec.ha_session import Ack, FrameType, Hello, Members, Refuse, SessionReader, Start, Take, Welcome
 from tandemq.errors import CodecError, CorruptLog
 from tandemq.formats.crc import crc32
 from tandemq.replication import replica_file
@@ -94,7 +94,7 @@ def test_epochs_and_offsets_beyond_63_bits_are_no_frames(number: int) -> None:
     ]
     for frame in frames:
         with pytest.raises(CodecError):
-            list(FrameReader().feed(frame))
+            list(SessionReader().feed(frame))
 
 
 @pytest.mark.parametrize("at", range(4))
@@ -104,10 +104,10 @@ def test_binary_frames_are_held_to_63_bits_too(at: int) -> None:
     ack = struct.pack(">QQQQ", *numbers)
     data = struct.pack(">QQQ", *numbers[: max(3, at)][:3])
     with pytest.raises(CodecError):
-        list(FrameReader().feed(ha._header(FrameType.ACK, len(ack), crc32(ack)) + ack))
+        list(SessionReader().feed(ha._header(FrameType.ACK, len(ack), crc32(ack)) + ack))
     if at < 3:
         with pytest.raises(CodecError):
-            list(FrameReader().feed(ha._header(FrameType.DATA, len(data), crc32(data)) + data))
+            list(SessionReader().feed(ha._header(FrameType.DATA, len(data), crc32(data)) + data))
 
 
 @pytest.mark.parametrize("number", [-1, *HUGE])
@@ -371,7 +371,7 @@ def test_classic_slaves_are_served_where_the_operator_says_so(key: str, allowed:
 
 
 def test_an_ack_event_is_still_what_it_was() -> None:
-    [ack] = FrameReader().feed(ha.encode_ack(1, 2, 3, 4))
+    [ack] = SessionReader().feed(ha.encode_ack(1, 2, 3, 4))
     assert ack == Ack(1, 2, 3, 4)
 
 

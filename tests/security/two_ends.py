@@ -7,7 +7,7 @@ from collections.abc import Iterable
 from itertools import count
 
 from tandemq.codec import ha_session as ha
-from tandemq.model.ack_level import TWO_COPIES
+from tandemq.model.ack_level import AckLevel
 from tandemq.replication.acks import AckQueue
 from tandemq.replication.decisions import (
     Append,
@@ -37,7 +37,7 @@ class MasterEnd:
         self.log = bytearray(log)
         self.state = MasterState(
             record=ReplicaRecord("10.0.0.1:1#m"),
-            terms=MasterTerms(group="g", level=TWO_COPIES, shared_key=key, **terms),  # type: ignore[arg-type]
+            terms=MasterTerms(group="g", level=AckLevel(2), shared_key=key, **terms),  # type: ignore[arg-type]
             log=LogEnds(0, len(log), len(log), SEGMENT),
             acks=AckQueue(),
             new_id=lambda: f"{next(numbers):016x}",

@@ -17,6 +17,7 @@ from tandemq.broker.addresses import HA_OFFSET, VIP_OFFSET, free_port, host_byte
 from tandemq.broker.config import BrokerConfig, BrokerRole
 from tandemq.broker.directories import place_directories
 from tandemq.broker.exposure import exposures
+from tandemq.broker.forwarding import Forwarder
 from tandemq.broker.handlers.admin import AdminHandlers
 from tandemq.broker.handlers.clients import ClientHandlers
 from tandemq.broker.handlers.clients_admin import ClientAdminHandlers
@@ -47,7 +48,6 @@ from tandemq.broker.services.half_check import CheckLimits
 from tandemq.broker.services.progress_log import ProgressLog
 from tandemq.broker.services.timers import TimerService
 from tandemq.broker.services.transactions import TransactionService
-from tandemq.broker.standalone import Replication
 from tandemq.broker.tables.groups import GroupTable
 from tandemq.broker.tables.locks import QueueLocks
 from tandemq.broker.tables.members import Members
@@ -72,7 +72,7 @@ from tandemq.errors import ConfigError
 from tandemq.formats.envelope import parse_delay_levels
 from tandemq.formats.service_progress import ServiceProgress
 from tandemq.model.topic import SCHEDULE_TOPIC, TIMER_TOPIC
-from tandemq.remoting.access.accounts import RELOAD_SECONDS, Accounts, is_controlled
+from tandemq.remoting.access.accounts import RELOAD_SECONDS, Accounts, is_controlled, own_credentials
 from tandemq.remoting.access.group_key import KeyAccount, key_credentials
 from tandemq.remoting.access.needs import PUB, topic_need
 from tandemq.remoting.access.trail import AuditTrail
@@ -96,8 +96,6 @@ MEMBER_SCAN_SECONDS = 10.0
 DRAIN_SECONDS_MAX = 10.0
 SLAVE_REFUSAL = "the broker is a slave: it takes no messages, send to the master of its group"
 
-ReplicationFactory = Callable[["Broker"], Replication]
-
 
 class HasHandlers(Protocol):
     """A handler family."""
@@ -115,8 +113,6 @@ class Broker:
         remoting_config: RemotingConfig | None = None,
         replication_config: ReplicationConfig | None = None,
         clock: Clock | None = None,
-        *,
-        replication: ReplicationFactory | None = None,
     ) -> None:
         self.clock: Clock = clock or SystemClock()
         self.live = LiveConfig(
@@ -126,8 +122,11 @@ class Broker:
             replication_config or ReplicationConfig(),
             self.clock.wall_ms,
         )
-        self._replicates = replication is None
-        self._replication_factory = replication or Pair
+        if self.live.replication.coordinator and config.role is BrokerRole.SLAVE and not config.observer:
+            raise ConfigError(
+                "brokerRole=SLAVE with haCoordinator: every broker of the group may be elected, so brokerRole says "
+                "what to be then, SYNC_MASTER or ASYNC_MASTER; haPriority=-1 is for one that never shall be"
+            )
         self.root = config.store_root
         self.role = config.role
         """The current role; promotion and demotion change it."""
@@ -170,7 +169,7 @@ class Broker:
             clock=self.clock,
             store_host=self.store_host,
             post=self._loop.call_soon_threadsafe,
-            confirmed=known_confirmed(self.root) if self._replicates else None,
+            confirmed=known_confirmed(self.root),
         )
         try:
             self._table_writer = TableWriter()
@@ -187,7 +186,8 @@ class Broker:
             raise
         self._is_started = True
         if self.is_master and self.writer.refusal is None:
-            self._start_master_services()
+            self._begin_writing()
+            self.start_services()
         self.idempotence.start()
         self.registration.start()
         self._start_housekeeping()
@@ -342,7 +342,7 @@ class Broker:
         )
         self.delay.on_progress = self.progress_log.changed
         self.transactions.on_progress = self.progress_log.write
-        self.replication: Replication = self._replication_factory(self)
+        self.replication = Pair(self)
         self.client = RemotingClient(live.remoting, on_lost=self._name_server_lost)
         shared_key = live.replication.shared_key
         self.peer_client = (
@@ -351,6 +351,19 @@ class Broker:
         """For orders to other brokers of the group: they prove its key, where it has one."""
         self.asking_client = self.client if live.replication.takes_classic_peers else self.peer_client
         """For questions to who may be another broker of the group, or RocketMQ's, which knows no key."""
+        self.forward_client = RemotingClient(
+            live.remoting, credentials=key_credentials(shared_key) if shared_key else None
+        )
+        """For requests of clients to the master: a connection of their own, so that they delay nothing else."""
+        self.forwarder = Forwarder(
+            self.writer,
+            self.forward_client,
+            clock,
+            master=self.replication.reigning_address,
+            timeout_ms=lambda: self.live.broker.forward_timeout_ms,
+            accounts=self.accounts,
+            may_sign=self._may_sign_for_others,
+        )
         self.registration = Registration(self.client, topics, live, self._identity(), on_registered=self._registered)
         self.progress = Progress(store, topics, offsets, members, stats, clock, name)
         self.pulls = PullHandlers(store, topics, groups, offsets, members, live, clock, self._loop, stats)
@@ -400,6 +413,7 @@ class Broker:
                 is_taken=self.accounts.is_plain if self.accounts is not None else lambda name: False,
             ),
             ClientAdminHandlers(store, topics, groups, members, clock, broker_name=name),
+            self.forwarder,
             PeerHandlers(
                 self.delay_schedule,
                 self.timers,
@@ -427,7 +441,10 @@ class Broker:
             admit=self.accounts.control.admit if self.accounts is not None else None,
             audit=trail.note,
             before=self.writer.catch_up,
+            gate=self.writer,
+            divert=self.forwarder.divert,
         )
+        self.forwarder.dispatcher = self.server.dispatcher
         self.metrics = MetricsEndpoint(lambda: scrape(self), clock)
         live.listeners.append(self._configuration_changed)
 
@@ -435,6 +452,14 @@ class Broker:
         """Returns whether a request needs no proof of the key: a RocketMQ slave asks where to connect, if it may."""
         asks = command.code == RequestCode.EXCHANGE_BROKER_HA_INFO and not command.ext.get("masterHaAddress")
         return asks and self.live.replication.takes_classic_peers
+
+    def _may_sign_for_others(self) -> bool:
+        """Returns whether a master with access control believes this broker whom it speaks for."""
+        if self.accounts is None or self.group_key is not None:
+            return True
+        own = own_credentials(self.live.remoting)
+        account = self.accounts.control.account(own.access_key) if own is not None else None
+        return account is not None and account.is_admin and not account.problem
 
     async def _listen(self) -> None:
         await self.server.listen(self.port)
@@ -453,6 +478,7 @@ class Broker:
         """Finishes what was accepted, makes it durable, and leaves."""
         if not self._is_started:
             return
+        await self.replication.hand_over()
         self._is_started = False
         await self.registration.stop()
         for task in self._tasks:
@@ -473,6 +499,7 @@ class Broker:
         await self.replication.stop()
         await self.client.close()
         await self.peer_client.close()
+        await self.forward_client.close()
         self.delay_schedule.flushed(self.store.appended)
         self.delay_file.mark()
         await self.delay_file.settled()
@@ -485,10 +512,16 @@ class Broker:
 
     # the role -------------------------------------------------------------------------------------------------------
 
-    def allow_writes(self) -> None:
-        """Replication has settled what the log is: sends are taken, delayed messages and transactions go on."""
+    def allow_writes(self, *, services: bool = True) -> None:
+        """Replication has settled what the log is: sends are taken, delayed messages and transactions go on.
+
+        `services` False: these begin later, with `start_services`, when no other master can still run them.
+        """
         self.writer.refusal = None
-        self._start_master_services()
+        self.forwarder.changed()
+        self._begin_writing()
+        if services:
+            self.start_services()
 
     async def forbid_writes(self, reason: str) -> None:
         """No more writes from now on; whatever still waits for its copies is told that it can't have them."""
@@ -499,15 +532,23 @@ class Broker:
     async def change_role(self, role: BrokerRole, broker_id: int) -> None:
         """Promotion or demotion; who writes is decided by `allow_writes` and `forbid_writes`.
 
-        The name servers forget the old id before they learn the new one; parked pulls are answered, because what a
-        slave holds back a master corrects.
+        Name servers learn of it at once, of a master's end with its successor; parked pulls are answered, because what
+        a slave holds back a master corrects.
         """
+        hands_over = self.is_master and role is BrokerRole.SLAVE
         if role is BrokerRole.SLAVE:
             await self.forbid_writes(SLAVE_REFUSAL)
-        await self.registration.stop()
         self.assume_role(role, broker_id)
         self.pulls.release_all()
-        self.registration.start()
+        await self.registration.change(self._identity(), hold=hands_over)
+        log.info("role changed to %s, id %d", role.value, broker_id)
+
+    async def take_role(self, role: BrokerRole, broker_id: int) -> None:
+        """Does what `change_role` does without the name servers, which learn of the outcome by `announce`."""
+        if role is BrokerRole.SLAVE:
+            await self.forbid_writes(SLAVE_REFUSAL)
+        self.assume_role(role, broker_id)
+        self.pulls.release_all()
         log.info("role changed to %s, id %d", role.value, broker_id)
 
     def assume_role(self, role: BrokerRole, broker_id: int) -> None:
@@ -519,11 +560,13 @@ class Broker:
         if role is BrokerRole.SLAVE:
             self.writer.refusal = WriteRefused(SLAVE_REFUSAL)
 
-    def _start_master_services(self) -> None:
-        """What only the writer of the group does: deliver delayed messages, settle transactions."""
+    def _begin_writing(self) -> None:
         self._agree_with_log()
         self.idempotence.begin_writing()
         self.store.mention_idle_queues(self.writer.append_mark)
+
+    def start_services(self) -> None:
+        """What only the writer of the group does: deliver delayed messages, settle transactions."""
         told = self.progress_log.last()
         end_of = self.store.queue_end
         self.delay_schedule.begin(

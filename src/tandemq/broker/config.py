@@ -108,6 +108,17 @@ class BrokerConfig:
     store_reply_message_enable: bool = setting(
         "storeReplyMessageEnable", True, "Store the answers of request-reply beside pushing them.", tunable=True
     )
+    forward_timeout_ms: int = setting(
+        "forwardTimeoutMillis",
+        2500,
+        "How long a broker that is no master keeps what clients send to it, during a hand-over, until it can give it "
+        "to the master; while a master is known it is given at once. 0 refuses everything at once. Less than the "
+        "clients' own timeout (3 s).",
+        unit="ms",
+        minimum=0,
+        maximum=60_000,
+        tunable=True,
+    )
     send_pending_max: int = setting(
         "sendThreadPoolQueueCapacity",
         100_000,
@@ -302,7 +313,7 @@ class BrokerConfig:
     transaction_check_interval_ms: int = setting(
         "transactionCheckInterval",
         30_000,
-        "How often half messages are looked at.",
+        "How often half messages are checked.",
         unit="ms",
         minimum=10,
         maximum=86_400_000,

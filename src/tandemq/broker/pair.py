@@ -15,9 +15,11 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
+from tandemq.broker.addresses import HA_OFFSET
 from tandemq.broker.classic_master import ClassicMaster
 from tandemq.broker.config import BrokerRole
 from tandemq.broker.exposure import exposures
+from tandemq.broker.failover import Failover
 from tandemq.broker.handlers.peers import HaFacts
 from tandemq.broker.lookout import SLAVE, Lookout, register_facts, seen_of
 from tandemq.broker.pair_tables import NEVER, BrokerTables
@@ -29,11 +31,12 @@ from tandemq.broker.writer import WriteRefused
 from tandemq.codec.codes import ResponseCode
 from tandemq.codec.command import Command, encode_response
 from tandemq.codec.ha_reasons import Reason
-from tandemq.codec.ha_register import Member, Register
-from tandemq.errors import CodecError, RemotingError, ReplicationError, ReplyError
+from tandemq.codec.ha_register import GROUP_HOME, Member, Register
+from tandemq.errors import CodecError, ConfigError, CoordinatorError, RemotingError, ReplicationError, ReplyError
 from tandemq.remoting.access.needs import GET, UPDATE, needs, on_cluster
 from tandemq.remoting.connection import Connection
 from tandemq.remoting.dispatch import Handler
+from tandemq.replication.decisions import Propose
 from tandemq.replication.epochs import ReplicaRecord, place_of
 from tandemq.replication.master_state import Phase
 from tandemq.replication.metadata import (
@@ -58,6 +61,10 @@ log = logging.getLogger(__name__)
 
 DRAIN_SECONDS = 10.0
 """A demoted master waits this long for its slaves to have everything."""
+ANSWER_SECONDS = 1.0
+"""For sends that a master accepted before its demotion to get their copies."""
+BACK_SECONDS = 0.5
+"""For the master that handed over to be in sync again, before its successor takes messages."""
 TELL_SECONDS = 1.0
 """For slaves to take the last changes of the tables, before a stop or a hand-over."""
 ASK_SECONDS = 3.0
@@ -99,6 +106,8 @@ class Pair:
         """The operator lets it go on without that word."""
         self._successor = ""
         """Who reigns instead of us, when we were told."""
+        self._predecessor = ""
+        """The replica that has just handed over to this node and is about to follow it."""
         self._looked_at = float("-inf")
         self._group_exists = False
         """Somebody of this name has a register: a store without one does not begin a group of its own."""
@@ -106,6 +115,19 @@ class Pair:
         """The promotion or demotion under way: it goes on whether or not who ordered it is still there."""
         self._order_name = ""
         self._forbidding: asyncio.Task[None] | None = None
+        self.failover: Failover | None = None
+        """Of a group with a coordinator; None: a person promotes."""
+        self._master_changed = asyncio.Event()
+        """Another one has announced itself: whoever still asks the former master stops."""
+
+    @property
+    def broker(self) -> "Broker":
+        return self._broker
+
+    @property
+    def changing(self) -> asyncio.Lock:
+        """Held by whoever changes the role."""
+        return self._changing
 
     # --- life -------------------------------------------------------------------------------------------------------
 
@@ -125,6 +147,8 @@ class Pair:
                 readable=self._readable,
                 following=self._following,
                 recorded=self._recorded,
+                lost=self._session_lost,
+                proposed=self._proposed,
             ),
             group=f"{self._live.broker.cluster_name}/{self._live.broker.broker_name}",
             address=broker.address,
@@ -133,7 +157,10 @@ class Pair:
             observer=self._live.broker.observer,
         )
         self.node.broker_id = self._slave_id
-        self._take_role_of_register()
+        if self._live.replication.coordinator and not self._live.broker.observer:
+            self._wait_for_coordinator()
+        else:
+            self._take_role_of_register()
         self._follower = MetadataFollower(
             broker.client,
             self.tables,
@@ -156,6 +183,19 @@ class Pair:
         else:
             await self._be_slave()
         self._starting = False
+        if self.failover is not None:
+            self.failover.start()
+
+    def _wait_for_coordinator(self) -> None:
+        """Whatever the file says, a broker with a coordinator begins as a reader; etcd's register decides."""
+        broker, register = self._broker, self.node.register
+        self.failover = Failover(self)
+        here = register.find(self.node.record.replica) if register is not None else None
+        self._slave_id = here.broker_id if here is not None else 0
+        # Name servers are told when it is known what this broker is.
+        broker.registration.is_held = self._slave_id == 0
+        broker.assume_role(BrokerRole.SLAVE, self._slave_id or 1)
+        self.node.coordinate(register.home if register is not None else "", self._live.replication.lease_seconds)
 
     def _take_role_of_register(self) -> None:
         """What the file says is the first wish; from the first reign on the register decides, over all restarts."""
@@ -163,6 +203,11 @@ class Pair:
         register = node.register
         if register is None:
             return
+        if register.home != GROUP_HOME:
+            raise ConfigError(
+                f"haCoordinator is empty, but the register of this group lives in {register.home}: set it as it was, "
+                'or see docs/operations.md, "Back to a manual group"'
+            )
         here = register.find(node.record.replica)
         if here is not None and here.broker_id > 0:
             self._slave_id = here.broker_id
@@ -185,6 +230,11 @@ class Pair:
         elif not broker.is_master and self._slave_id:
             broker.assume_role(BrokerRole.SLAVE, self._slave_id)
 
+    async def hand_over(self) -> None:
+        """Before anything stops: with a coordinator another one takes over at once."""
+        if self.failover is not None:
+            await self.failover.succession.hand_over("this broker stops")
+
     async def tell_slaves(self) -> None:
         """Before the ports close: an offset committed just now is not left to the master alone."""
         await self._server.told(TELL_SECONDS, stopping=True)
@@ -194,6 +244,8 @@ class Pair:
         broker = self._broker
         for task in list(self._tasks):
             task.cancel()
+        if self.failover is not None:
+            await self.failover.stop()
         await self._follower.stop()
         health = broker.store.health
         if health.writable:
@@ -202,7 +254,9 @@ class Pair:
         broker.store.on_flushed = None
         await self.node.leave_role(clean=health.writable)
 
-    async def _be_master(self, ask: frozenset[str] = frozenset(), *, ordered: bool = False) -> None:
+    async def _be_master(
+        self, ask: frozenset[str] = frozenset(), *, ordered: bool = False, register: Register | None = None
+    ) -> None:
         broker, config = self._broker, self._live.replication
         is_sync = broker.role is BrokerRole.SYNC_MASTER
         broker.writer.refusal = WriteRefused(
@@ -219,6 +273,7 @@ class Pair:
             ordered=ordered,
             group_exists=self._group_exists,
             broker_id=self._slave_id,
+            register=register,
         )
 
     async def _be_slave(self) -> None:
@@ -366,8 +421,16 @@ class Pair:
 
     async def _take_id(self, broker_id: int) -> None:
         async with self._changing:
-            if not self._broker.is_master and self._live.broker.broker_id != broker_id:
+            if self.failover is not None and not self._broker.is_master:
+                self._broker.registration.is_held = False
+                self._broker.assume_role(BrokerRole.SLAVE, broker_id)
+                self._tell_name_servers()
+            elif not self._broker.is_master and self._live.broker.broker_id != broker_id:
                 await self._broker.change_role(BrokerRole.SLAVE, broker_id)
+
+    def spawn(self, work: Any, name: str) -> asyncio.Task[None]:
+        """Runs something that ends with this broker."""
+        return self._spawn(work, name)
 
     def _spawn(self, work: Any, name: str) -> asyncio.Task[None]:
         task: asyncio.Task[None] = asyncio.get_running_loop().create_task(work, name=name)
@@ -414,14 +477,57 @@ class Pair:
         while self._forbidding is not None and not self._forbidding.done():
             await asyncio.wait([self._forbidding])
         if self.node.is_open:
+            self._spawn(self._announce(), "announce")
+            await self._predecessor_back()
+        if not self.node.is_open:
+            return
+        if self.failover is None:
             self._broker.allow_writes()
-            await self._announce()
+        else:
+            self._broker.allow_writes(services=not self.failover.fence.wants_copies)
+            self._tell_name_servers()
+
+    async def _predecessor_back(self) -> None:
+        """After an orderly hand-over: sends that want a copy would be told for a moment that there is no slave."""
+        predecessor, self._predecessor = self._predecessor, ""
+        if self.failover is not None:
+            await self._copies_back()
+            return
+        if not predecessor or self._broker.writer.level.copies == 1:
+            return
+        clock = self._broker.clock
+        deadline = clock.monotonic() + BACK_SECONDS
+        while self.node.is_open and clock.monotonic() < deadline:
+            if any(one.in_sync for one in self.node.status().replicas if one.replica == predecessor):
+                return
+            await asyncio.sleep(0.01)
+
+    async def _copies_back(self) -> None:
+        """After an election: until those who were heard with the whole log count; bounded."""
+        clock, acks, register = self._broker.clock, self._broker.acks, self.node.register
+        wanted = self._broker.writer.level.needed(acks.group_size) - 1
+        if register is None or len(register.in_sync) <= wanted:
+            return
+        deadline = clock.monotonic() + BACK_SECONDS
+        while self.node.is_open and clock.monotonic() < deadline:
+            if sum(one.in_sync for one in self.node.status().replicas) >= wanted:
+                return
+            await asyncio.sleep(0.005)
+
+    def _tell_name_servers(self) -> None:
+        registration = self._broker.registration
+        registration.is_held = registration.is_resting = False
+        registration.start()
+        registration.announce()
 
     def _closed(self, reason: str, deposed: bool) -> None:
         self.tables.true_at = self._broker.store.appended
         text = f"this broker is no longer the master: {reason}"
         self._broker.writer.refusal = WriteRefused(text)
+        if self.failover is not None:
+            self.failover.closed(deposed)
         if deposed:
+            self._broker.forwarder.expect_hand_over()
             self._spawn(self._step_aside(), "step aside")
         else:
             self._forbidding = self._spawn(self._broker.forbid_writes(text), "forbid writes")
@@ -447,6 +553,10 @@ class Pair:
         self._broker.log_was_cut()
 
     def _following(self) -> None:
+        self._broker.registration.release()
+        if self.failover is not None and self._broker.registration.is_resting:
+            self._tell_name_servers()
+        self._broker.forwarder.changed()
         if self._is_ours:
             self._book.note([self._master_address()])
         self.tables.settle()
@@ -464,6 +574,8 @@ class Pair:
 
     def registered(self, registered: Registered) -> None:
         """A name server's answer names the master of our group, if it knows one."""
+        if self.failover is not None:
+            return  # the coordinator knows better
         if self._broker.is_master:
             self._look_soon()
             return
@@ -484,8 +596,23 @@ class Pair:
         slave = self.node.slave
         is_followed = slave is not None and self.node.is_following and slave.place is not None
         self._announced = (ha_address, address)
+        self._broker.registration.release()
+        self._broker.forwarder.changed()
+        self._master_changed.set()
         if slave is not None and not (is_followed and slave.place is not None and slave.place.ha_address == ha_address):
             slave.reconnect()
+
+    def reigning_address(self) -> str:
+        """Where requests go that only a master can answer; empty while this node reigns or knows of nobody who does."""
+        if self._live.broker.observer:
+            return ""
+        if self.failover is not None:
+            return self.failover.holder_address
+        if self._broker.is_master:
+            address = self._successor
+        else:  # one that was only guessed, or is not ours, is not given what clients send
+            address = self._master_address() if self._announced is not None or self._is_ours else ""
+        return address if address != self._broker.address else ""
 
     def _master_address(self) -> str:
         """Remoting address of the master; guessed from its HA address when nobody told."""
@@ -493,6 +620,8 @@ class Pair:
             return self._announced[1]
         if self._registered_master:
             return self._registered_master
+        if self.failover is not None:
+            return self.failover.holder_address
         host, _, port = self._live.replication.ha_master_address.rpartition(":")
         return f"{host}:{int(port) - 1}" if host and port.isdecimal() else ""
 
@@ -508,7 +637,7 @@ class Pair:
         if not address or address == self._broker.address:
             return MasterPlace(ha_address, False) if ha_address and not address else None
         try:
-            info = await ask_ha_info(self._broker.asking_client, address)
+            info = await self._ask_master(address)
         except KeyWanted as error:
             if not ha_address:
                 raise NotFollowable(Reason.KEY_REFUSED, str(error)) from error
@@ -539,6 +668,8 @@ class Pair:
         self._announced = None
         self._registered_master = follows if follows != self._broker.address else ""
         self._registered_ha = ""
+        if self.failover is not None:
+            self._registered_master = ""
         if not self._registered_master:
             await self._look_up_master()
         where = f", which follows {follows}" if follows else ""
@@ -557,6 +688,8 @@ class Pair:
 
     async def _look_up_master(self) -> str:
         """Who the name servers say is master of our group now; registrations bring it only every half minute."""
+        if self.failover is not None:
+            return self.failover.holder_address
         if self._live.replication.ha_master_address and self._registered_master:
             return self._registered_master
         address = (await self._group_addresses()).get(0, "")
@@ -570,12 +703,22 @@ class Pair:
     async def _step_aside(self) -> None:
         """Deposed: refuse, then follow whoever reigns."""
         async with self._changing:
-            if self._broker.is_master:
+            if self._broker.is_master and self.failover is not None:
+                self._slave_id = self._slave_id or await self._free_id()
+                self._announced = None
+                self._registered_master = self._registered_ha = ""
+                # Name servers are told when it follows: until then clients reach a broker that forwards.
+                self._broker.registration.is_resting = True
+                await self._broker.take_role(BrokerRole.SLAVE, self._slave_id)
+                await self._be_slave()
+            elif self._broker.is_master:
                 slave_id = self._slave_id or await self._free_id()
                 self._announced = None
                 self._registered_master, self._registered_ha = self._successor, ""
                 self._successor = ""
                 await self._broker.change_role(BrokerRole.SLAVE, slave_id)
+                if self._registered_master:
+                    self._broker.registration.release()
                 await self._be_slave()
 
     async def _free_id(self) -> int:
@@ -619,8 +762,14 @@ class Pair:
                 f"this order means epoch {meant}, the group is in epoch {register.epoch} now: see `tandemq ha status`"
             )
 
-    async def promote(self, role: BrokerRole, *, accept_loss: bool) -> str:
-        """Makes this slave the master; what was done, in words.  ReplicationError if it should not be."""
+    async def promote(self, role: BrokerRole, *, accept_loss: bool, pinned: bool = True) -> str:
+        """Makes this slave the master; what was done, in words.  ReplicationError if it should not be.
+
+        `pinned`: with a coordinator, a preferred master does not take the reign back by itself.
+        """
+        if self.failover is not None:
+            succession = self.failover.succession
+            return await self._ordered("promote", lambda: succession.promote(accept_loss=accept_loss, pinned=pinned))
         return await self._ordered("promote", lambda: self._promote(role, accept_loss))
 
     async def _promote(self, role: BrokerRole, accept_loss: bool) -> str:
@@ -634,7 +783,9 @@ class Pair:
                 )
             record = self.node.record
             unheard = await self._check_promotion(record, accept_loss)
-            old = await self._demote_master(accept_loss)
+            self._broker.forwarder.expect_hand_over()
+            old = await self.demote_master(accept_loss)
+            self._predecessor = old
             ask = frozenset({old}) if old and record.register is None else frozenset()
             former_id = self._slave_id or self._live.broker.broker_id
             await self._follower.stop()
@@ -645,10 +796,11 @@ class Pair:
             await self._announce()
             if accept_loss and self.node.master is not None and not self.node.is_open:
                 self.node.master.allow()
-            await self._until_open(OPEN_SECONDS)
+            await self.until_open(OPEN_SECONDS)
             if not self.node.is_open:
                 return self._give_up()
             self.node.remember_role(role.value)
+            unheard |= frozenset(self.node.status().opened_without)
             without = f"; it could not hear {', '.join(sorted(unheard))}" if unheard else ""
             return f"{self._broker.address} is the master now, epoch {self.node.record.promise.number}{without}"
 
@@ -697,6 +849,7 @@ class Pair:
         waits = ", ".join(sorted(self.node.status().waiting_for)) or "its log to be complete"
         if master is None or master.state.phase is not Phase.ASKING or self.node.register is None:
             return f"{self._broker.address} becomes the master when it has heard {waits}"
+        self._predecessor = ""
         master.order(0, "the promotion was given up")
         self.node.count("promotion-refused")
         raise ReplicationError(
@@ -704,7 +857,7 @@ class Pair:
             "them, or use --accept-loss"
         )
 
-    async def _until_open(self, seconds: float) -> None:
+    async def until_open(self, seconds: float) -> None:
         """The others need a moment to hear of it and come; an operator is better told the outcome."""
         clock, writer = self._broker.clock, self._broker.writer
         deadline = clock.monotonic() + seconds
@@ -726,11 +879,12 @@ class Pair:
         if not accept_loss or self.node.master is None:
             text = f"this master waits for {waits}; start them, or use --accept-loss to go on without them"
             raise ReplicationError(text)
-        self.node.master.allow()
-        await self._until_open(OPEN_SECONDS)
+        view = await self._lookout.look(LOOK_SECONDS)
+        self.node.master.allow(group_gone=not any(one.group_id for one in view.seen))
+        await self.until_open(OPEN_SECONDS)
         return f"{self._broker.address} goes on without {waits or 'the replicas it waited for'}"
 
-    async def _demote_master(self, accept_loss: bool) -> str:
+    async def demote_master(self, accept_loss: bool) -> str:
         """Asks the master we follow to hand over; its identity if it did, empty if it can't be reached."""
         slave = self.node.slave
         if slave is None or not self.node.is_following or not isinstance(slave.state, SlaveState):
@@ -765,6 +919,10 @@ class Pair:
                 return f"{self._broker.address} is a slave"
             reason = "this master is being demoted, send to its successor"
             await self._broker.rest_services()
+            self._broker.forwarder.expect_hand_over()
+            # What was accepted gets the answer that it waits for; what comes from now on waits for the successor.
+            self._broker.writer.refusal = WriteRefused(reason)
+            await self._broker.writer.drained(ANSWER_SECONDS)
             await self._broker.forbid_writes(reason)
             try:
                 await self.node.drained(DRAIN_SECONDS)
@@ -773,7 +931,10 @@ class Pair:
                     self._broker.allow_writes()
                 raise
             await self._server.told(TELL_SECONDS, stopping=False)
-            self._slave_id = slave_id or self._slave_id
+            if self.failover is not None:
+                self.failover.hands_over()
+            else:
+                self._slave_id = slave_id or self._slave_id
             self.node.master.order(0, "the operator demotes it")
         return f"{self._broker.address} steps down and follows the next master"
 
@@ -794,6 +955,81 @@ class Pair:
 
         await asyncio.gather(*(tell(address) for address in addresses))
 
+    # --- with a coordinator -----------------------------------------------------------------------------------------
+
+    def follow(self, address: str) -> None:
+        """The coordinator's register names another holder."""
+        self._broker.forwarder.changed()
+        slave, register = self.node.slave, self.failover.register if self.failover is not None else None
+        if slave is None or register is None or not address:
+            return
+        state = slave.state
+        if isinstance(state, SlaveState) and state.is_connected and state.master == register.holder:
+            return  # it has heard this one when it was a candidate
+        if self._announced is not None and self._announced[1] == address and not self.node.is_following:
+            slave.look_again()
+            return
+        self._announced = None
+        self._registered_master = self._registered_ha = ""
+        self._master_changed.set()
+        slave.reconnect()
+
+    async def look_around(self) -> View:
+        """Who is there, as far as name servers and the book of peers know."""
+        return await self._lookout.look(FRESH_SECONDS)
+
+    async def become_candidate(self, role: BrokerRole, register: Register | None, *, ordered: bool) -> None:
+        """Asks the others for the reign; readers and name servers notice nothing before it is open."""
+        broker = self._broker
+        broker.forwarder.expect_hand_over()
+        await self._follower.stop()
+        await self.node.leave_role()
+        broker.registration.is_resting = True
+        await broker.take_role(role, 0)
+        await self._be_master(ordered=ordered, register=register)
+
+    def announce_soon(self, addresses: Iterable[str]) -> None:
+        """Tells the others where the candidate is, without waiting for those that hang."""
+        self._spawn(self._announce_to(set(addresses)), "announce")
+
+    async def stepped_aside(self) -> None:
+        """Returns when a broker that is no longer the master plays a slave."""
+        while self._broker.is_master and not self.node.is_open:  # noqa: ASYNC110  # a few turns, after a vain election
+            await asyncio.sleep(START_PAUSE)
+
+    def ha_port_of(self, address: str) -> int:
+        """The HA port of the broker that was followed last."""
+        slave = self.node.slave
+        text = slave.place.ha_address if slave is not None and slave.place is not None else ""
+        port = text.rpartition(":")[2] or str(int(address.rpartition(":")[2]) + HA_OFFSET)
+        return int(port)
+
+    async def _ask_master(self, address: str) -> Mapping[str, str]:
+        """Asks where the HA port is; gives up when another one announces itself meanwhile."""
+        if self.failover is None:
+            return await ask_ha_info(self._broker.asking_client, address)
+        self._master_changed.clear()
+        seconds = self._live.replication.lease_seconds / 4
+        asking = asyncio.ensure_future(ask_ha_info(self._broker.asking_client, address, seconds))
+        changed = asyncio.ensure_future(self._master_changed.wait())
+        try:
+            await asyncio.wait((asking, changed), return_when=asyncio.FIRST_COMPLETED)
+            if not asking.done():
+                raise RemotingError("another broker has announced itself")
+            return asking.result()
+        finally:
+            for task in (asking, changed):
+                task.cancel()
+            await asyncio.gather(asking, changed, return_exceptions=True)
+
+    def _session_lost(self) -> None:
+        if self.failover is not None and not self._broker.is_master:
+            self.failover.session_lost()
+
+    def _proposed(self, proposal: Propose) -> None:
+        assert self.failover is not None
+        self.failover.propose(proposal)
+
     # --- requests ---------------------------------------------------------------------------------------------------
 
     def handlers(self) -> dict[int, Handler]:
@@ -804,6 +1040,8 @@ class Pair:
             PairCode.ANNOUNCE: self._on_announce,
             PairCode.HA_DETAIL: self._on_detail,
             PairCode.FORGET: self._on_forget,
+            PairCode.PAUSE: self._on_pause,
+            PairCode.VOUCH: self._on_vouch,
         }
 
     @needs(on_cluster(UPDATE), key=True)
@@ -811,7 +1049,7 @@ class Pair:
         role = BrokerRole(command.ext.get("role", BrokerRole.SYNC_MASTER.value))
         self._check_order(command.ext)
         accept_loss = "true" in (command.ext.get("acceptLoss"), command.ext.get("force"))
-        text = await self.promote(role, accept_loss=accept_loss)
+        text = await self.promote(role, accept_loss=accept_loss, pinned=command.ext.get("handOver") != "true")
         return encode_response(command.opaque, ResponseCode.SUCCESS, text)
 
     @needs(on_cluster(UPDATE), key=True)
@@ -825,6 +1063,25 @@ class Pair:
         self._check_order(command.ext)
         text = self.forget(command.ext.get("replica", ""), accept_loss=command.ext.get("acceptLoss") == "true")
         return encode_response(command.opaque, ResponseCode.SUCCESS, text)
+
+    @needs(on_cluster(UPDATE), key=True)
+    async def _on_pause(self, connection: Connection, command: Command) -> bytes:
+        self._check_order(command.ext)
+        if self.failover is None:
+            raise ReplicationError("this group has no coordinator (haCoordinator): nobody is elected anyway")
+        try:
+            text = await self.failover.succession.pause(command.ext.get("paused") == "true")
+        except CoordinatorError as error:
+            raise ReplicationError(str(error)) from error
+        return encode_response(command.opaque, ResponseCode.SUCCESS, text)
+
+    @needs(on_cluster(UPDATE), audited=False, key=True)
+    def _on_vouch(self, connection: Connection, command: Command) -> bytes:
+        if self.failover is None:
+            raise ReplicationError("this broker has no coordinator")
+        epoch = command.ext.get("epoch", "")
+        self.failover.succession.vouch(command.ext.get("replica", ""), int(epoch) if epoch.isdecimal() else 0)
+        return encode_response(command.opaque, ResponseCode.SUCCESS)
 
     def forget(self, name: str, *, accept_loss: bool) -> str:
         """Takes a replica out of the group for good; `name` is its identity, or an address that names exactly one."""
@@ -852,7 +1109,9 @@ class Pair:
             return encode_response(command.opaque, ResponseCode.SUCCESS, "another group")
         address = command.ext.get("masterAddress", "")
         self._book.note([address])
-        if self._broker.is_master:
+        if self._broker.is_master and self.failover is not None:
+            pass  # the coordinator tells who reigns
+        elif self._broker.is_master:
             verdict = self._decide(View(seen=[seen_of(address, command.ext)]), waited=True)
             if verdict.step is Step.FOLLOW:
                 await self._obey(verdict)
@@ -882,6 +1141,7 @@ class Pair:
         found["brokerId"] = broker.broker_id
         found["address"] = self._broker.address
         found["brokerRole"] = self._broker.role.value
+        found["coordination"] = self.failover.shown() if self.failover is not None else None
         if self._waits is not None:
             found["role"], found["phase"] = "master", "waiting for word from its group"
         refusal, health = self._broker.writer.refusal, self._broker.store.health
@@ -891,7 +1151,15 @@ class Pair:
         return found
 
     def status(self) -> HaStatus:
-        return self.node.status()
+        status = self.node.status()
+        if self.failover is None:
+            return status
+        return dataclasses.replace(
+            status,
+            lease_left=self.failover.fence.left if self.node.is_open else 0.0,
+            elections=dict(self.failover.elections),
+            without_master=self.failover.without_master_s,
+        )
 
     def ha_facts(self) -> HaFacts:
         broker = self._broker
@@ -915,7 +1183,8 @@ class Pair:
 
     def _common_facts(self) -> dict[str, str]:
         record = self.node.record
-        return {"tandemqNow": str(self._broker.clock.wall_ms()), **register_facts(record.register, record.replica)}
+        found = {"tandemqNow": str(self._broker.clock.wall_ms()), **register_facts(record.register, record.replica)}
+        return {**found, **self.failover.facts()} if self.failover is not None else found
 
     def _slave_facts(self) -> dict[str, str]:
         last = self.node.record.last_reign

@@ -6,8 +6,10 @@ here until this node's readers see that position: progress is never ahead of the
 
 import secrets
 from collections.abc import Callable, Mapping
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
+from tandemq.broker.tables.changes import Changes
+from tandemq.broker.told_tables import IN_PARTS, Told, read_told
 from tandemq.codec import bodies
 from tandemq.model.topic import DataVersion
 from tandemq.replication.metadata import LocalOffset
@@ -25,27 +27,31 @@ class HeldTables:
     """Tables that are true at a position this node has not reached. Pure.
 
     Two of each wait at most: the oldest, so that a slave that stays behind learns something at all, and the newest.
+    Parts that come after both join the newest.
     """
 
     def __init__(self) -> None:
-        self._waiting: dict[str, list[tuple[int, bytes]]] = {}
+        self._waiting: dict[str, list[tuple[int, Told]]] = {}
 
     def __len__(self) -> int:
         return sum(map(len, self._waiting.values()))
 
-    def hold(self, table: str, position: int, body: bytes) -> None:
+    def hold(self, position: int, told: Told) -> None:
         """Keeps a table until `reached` names its position."""
-        waiting = self._waiting.setdefault(table, [])
+        waiting = self._waiting.setdefault(told.table, [])
+        if told.is_part and len(waiting) > 1:
+            told = waiting[1][1].followed_by(told)
         del waiting[1:]
-        waiting.append((position, body))
+        waiting.append((position, told))
 
-    def reached(self, position: int) -> list[tuple[str, int, bytes]]:
-        """Returns the newest (table, position, body) of each table that are true now, and forgets the older ones."""
+    def reached(self, position: int) -> list[tuple[int, Told]]:
+        """Returns (position, table) of those that are true now, oldest first, and forgets them; a whole table replaces
+        those before it."""
         found = []
         for table, waiting in list(self._waiting.items()):
             due = [held for held in waiting if held[0] <= position]
             if due:
-                found.append((table, *due[-1]))
+                found += due if due[-1][1].is_part else due[-1:]
                 self._waiting[table] = [held for held in waiting if held[0] > position]
         return found
 
@@ -56,6 +62,15 @@ class HeldTables:
         self._waiting.pop(table, None)
 
 
+class _Base(NamedTuple):
+    """What a table that is told in parts builds on."""
+
+    mark: str
+    """Up to which of its master's changes it is complete, what is held included."""
+    number: int
+    """How many changes it had itself by then: more are not the master's."""
+
+
 class BrokerTables:
     """Implements replication.metadata.Tables on a broker."""
 
@@ -64,6 +79,7 @@ class BrokerTables:
         self._broker = broker
         self._reached = reached
         self._held = HeldTables()
+        self._bases: dict[str, _Base] = {}
         self.true_at = NEVER
         """Position of the log at which this node, which is no master, has its consumer offsets."""
         self._boot = secrets.token_hex(4)
@@ -85,24 +101,63 @@ class BrokerTables:
         marks["offsets"] = f"{self._boot}.{broker.offsets.changes.count}"
         return marks
 
-    def take(self, table: str, body: bytes, position: int | None = None) -> None:
+    def held_to(self, table: str) -> str | None:
+        if table not in IN_PARTS:
+            return None
+        base = self._bases.get(table)
+        return base.mark if base is not None and self._is_masters(table, base.number) else ""
+
+    def _is_masters(self, table: str, number: int) -> bool:
+        """Returns whether what changed here since then is known to be this node's own, and settled with the master
+        later: offsets that clients committed here, topics that only the log knew."""
+        changed = self._changes(table).since(number)
+        if not changed:
+            return changed is not None
+        if table == "offsets":
+            journal = self._broker.offsets.journal or {}
+            return all((group, topic, queue_id) in journal for topic, group, queue_id in changed)
+        return table == "topics" and self._broker.topics.adopted.issuperset(changed)
+
+    def _changes(self, table: str) -> Changes[Any]:
+        broker = self._broker
+        if table == "topics":
+            return broker.topics.changes
+        return broker.groups.changes if table == "groups" else broker.offsets.changes
+
+    def read(self, table: str, body: bytes, is_part: bool = False) -> Told:
+        return read_told(table, body, is_part)
+
+    def take(self, told: Told, position: int | None = None, mark: str = "") -> None:
+        table = told.table
+        self._bases.pop(table, None)
         if table in FOLLOW_THE_LOG and position is not None and self._reached() < position:
-            self._held.hold(table, position, body)
-            return
-        self._held.drop(table)
-        self._take(table, body, position)
+            self._held.hold(position, told)
+        else:
+            if told.is_part:
+                self.dispatched()
+            self._held.drop(table)
+            self._take(told, position)
+        if mark and table in IN_PARTS and not (table == "topics" and self._broker.topics.adopted):
+            self._bases[table] = _Base(mark, self._changes(table).count)
 
     def dispatched(self) -> None:
         """Readers see more of the log: what waited for that may be true now."""
         if self._held:
-            for table, position, body in self._held.reached(self._reached()):
-                self._take(table, body, position)
+            for position, told in self._held.reached(self._reached()):
+                self._take(told, position)
+                self._rebase(told.table)
+
+    def _rebase(self, table: str) -> None:
+        """What was held is the master's: the changes it makes here are not ours."""
+        if (base := self._bases.get(table)) is not None:
+            self._bases[table] = base._replace(number=self._changes(table).count)
 
     def settle(self, log_end: int | None = None) -> None:
         """Ends following: takes what is true in a log that ends here, None for none; what runs ahead never was."""
+        self._bases.clear()
         if log_end is not None:
-            for table, position, body in self._held.reached(log_end):
-                self._take(table, body, position)
+            for position, told in self._held.reached(log_end):
+                self._take(told, position)
         self._held.clear()
 
     def merge(self, table: str, body: bytes, position: int | None) -> None:
@@ -117,47 +172,51 @@ class BrokerTables:
             if self.true_at == NEVER:  # only what the last process saved is known here, and not at which position
                 broker.offsets.advance(bodies.offset_table_of(found)[0])
             else:
-                self._take(table, body, position)
+                self._take(read_told(table, body), position)
             return
         mine = {"topics": broker.topics.version, "groups": broker.groups.version}
         if broker.accounts is not None:
             mine["users"] = broker.accounts.users.version
         version = bodies.data_version_of(found["dataVersion"]) if found.get("dataVersion") else DataVersion()
         if table in mine and _is_newer(version, mine[table]):
-            self._take(table, body, None)
+            self._take(read_told(table, body), None)
         elif table == "topics" and broker.topics.adopted:
             topics, _ = bodies.topic_table_of(found)
             broker.topics.put_all([topics[name] for name in broker.topics.adopted if name in topics])
 
-    def _take(self, table: str, body: bytes, position: int | None) -> None:
-        broker, found = self._broker, bodies.load_object(body, table)
+    def _take(self, told: Told, position: int | None) -> None:
+        broker, table, version = self._broker, told.table, told.version
         if table == "topics":
-            topics, version = bodies.topic_table_of(found)
-            if version != broker.topics.version:
-                broker.topics.replace_all(topics.values(), version)
+            if told.is_part:
+                broker.topics.take_part(told.entries, version)
+            elif version != broker.topics.version or broker.topics.adopted:
+                broker.topics.replace_all(told.entries.values(), version)
         elif table == "groups":
-            groups, version = bodies.group_table_of(found)
-            if version != broker.groups.version:
-                forbidden = bodies.object_of(found.get("forbiddenTable") or {}, "forbiddenTable")
-                broker.groups.replace_all(groups.values(), version, forbidden)
+            if told.is_part:
+                broker.groups.take_part(told.entries, version, told.forbidden)
+            elif version != broker.groups.version:
+                broker.groups.replace_all(told.entries.values(), version, told.forbidden)
         elif table == "offsets":
-            offsets, version = bodies.offset_table_of(found)
-            broker.offsets.merge(self._without_local(offsets), version)
+            offsets = self._without_local(told.entries)
+            if told.is_part:
+                broker.offsets.take_part(offsets, version)
+            else:
+                broker.offsets.merge(offsets, version)
             self.true_at = position if position is not None else NEVER
         elif table == "delay":
-            broker.delay_schedule.load(found, position)
+            broker.delay_schedule.load(told.found, position)
             broker.delay_file.mark()
         elif table == "users" and broker.accounts is not None:
-            broker.accounts.users.load(found)
+            broker.accounts.users.load(told.found)
             broker.users_file.mark()
             broker.drop_unknown_accounts()
 
-    def _without_local(self, offsets: dict[str, dict[int, int]]) -> dict[str, dict[int, int]]:
+    def _without_local(self, offsets: dict[str, Any]) -> dict[str, Any]:
         """What clients committed here and the master has not taken yet stays as it is."""
         for group, topic, queue_id, offset in self.local_offsets():
             queues = offsets.get(f"{topic}@{group}")
-            if queues is not None and queues.get(queue_id, -1) < offset:
-                queues.pop(queue_id, None)
+            if queues is not None and (told := queues.get(queue_id)) is not None and told < offset:
+                queues.pop(queue_id)
         return offsets
 
     def local_offsets(self) -> list[LocalOffset]:
@@ -166,6 +225,7 @@ class BrokerTables:
 
     def delivered(self, offsets: list[LocalOffset]) -> None:
         journal = self._broker.offsets.journal
+        self._bases.pop("offsets", None)  # where the master was ahead of them, only the whole table says so
         for group, topic, queue_id, offset in offsets:
             if journal is not None and journal.get((group, topic, queue_id)) == offset:
                 del journal[group, topic, queue_id]

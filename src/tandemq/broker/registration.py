@@ -4,9 +4,14 @@ One task per name server, so that a dead or slow one delays nobody: register all
 `registerNameServerPeriod`, and at once when the connection was lost (a name server forgets a broker whose connection
 closes); register changed topics alone as soon as they change. A failure is repeated with growing pauses up to 5 s and
 logged once per state change.
+
+A new role is a new id at the same address: the registration with it replaces the old one, nothing is unregistered
+first. A former master tells its new id only when its successor is known, or after a while: in between a route without
+a master would make clients fail that a moment later are served, and until then it forwards what they send.
 """
 
 import asyncio
+import contextlib
 import logging
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
@@ -27,6 +32,8 @@ log = logging.getLogger(__name__)
 RETRY_SECONDS_MIN = 0.2
 RETRY_SECONDS_MAX = 5.0
 UNREGISTER_SECONDS_MAX = 3.0
+HOLD_SECONDS_MAX = 3.0
+"""How long a former master keeps its place in the routes while it knows no successor."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,6 +107,10 @@ class Registration:
         self._tasks: list[asyncio.Task[None]] = []
         self.is_held = live.broker.observer
         """Nothing is told before the broker knows what it is in its group; `start` is then called again."""
+        self._may_tell = asyncio.Event()
+        self._may_tell.set()
+        self.is_resting = False
+        """Nothing is told while it is being decided who reigns; `announce` tells the outcome."""
 
     @property
     def registered_with(self) -> list[str]:
@@ -139,18 +150,43 @@ class Registration:
             server.needs_all = True
             server.wake.set()
 
+    async def change(self, identity: Identity, *, hold: bool) -> None:
+        """Takes another role and tells everybody; with `hold` after `release`, or after HOLD_SECONDS_MAX."""
+        await self._end_tasks()
+        self.identity = identity
+        if hold:
+            self._may_tell.clear()
+        else:
+            self._may_tell.set()
+        self.start()
+
+    def release(self) -> None:
+        """The successor is known: the new role may be told."""
+        self._may_tell.set()
+
     async def stop(self) -> None:
         """No more registrations; every name server that answers in time forgets us."""
+        await self._end_tasks()
+        known = [server for server in self._servers if server.is_registered]
+        await asyncio.gather(*(self._unregister(server) for server in known))
+
+    async def _end_tasks(self) -> None:
         for task in self._tasks:
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
         self._tasks.clear()
-        known = [server for server in self._servers if server.is_registered]
-        await asyncio.gather(*(self._unregister(server) for server in known))
 
     async def _serve(self, server: _Server) -> None:
+        if not self._may_tell.is_set():
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(HOLD_SECONDS_MAX):
+                    await self._may_tell.wait()
         pause = RETRY_SECONDS_MIN
         while True:
+            if self.is_resting:
+                server.wake.clear()
+                await self._pause(server, self._live.broker.register_period_ms / 1000)
+                continue
             changed, server.pending = server.pending, set()
             everything, server.needs_all = server.needs_all, False
             server.wake.clear()

@@ -50,6 +50,8 @@ class Seen:
     holder: str = ""
     """The replica that holds that epoch, and where its broker is."""
     holder_address: str = ""
+    end: int = 0
+    """Of its log, where it tells."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -1,4 +1,4 @@
-"""Where errors meet the wire: exception -> (response code, remark); and how ext fields are read from a request.
+"""Where errors meet the wire: exception -> (response code, remark).
 
 A field that is missing or no number is answered SYSTEM_ERROR, as upstream's null pointer is, but the remark names it.
 """
@@ -8,6 +8,9 @@ import struct
 from collections.abc import Mapping
 
 from tandemq.codec.codes import ResponseCode
+from tandemq.codec.ext_fields import boolean as bool_field
+from tandemq.codec.ext_fields import number as int_field
+from tandemq.codec.ext_fields import text as text_field
 from tandemq.errors import (
     CodecError,
     ConfigError,
@@ -24,6 +27,8 @@ from tandemq.errors import (
     TandemError,
 )
 from tandemq.replication.acks import PutStatus
+
+__all__ = ["STATUS_CODES", "bool_field", "int_field", "reply_of", "text_field"]
 
 log = logging.getLogger(__name__)
 
@@ -52,7 +57,7 @@ STATUS_CODES: Mapping[PutStatus, ResponseCode] = {
 
 
 def reply_of(error: BaseException) -> tuple[int, str]:
-    """(response code, remark) for an exception that came out of a handler."""
+    """Returns (response code, remark) for an exception that came out of a handler."""
     if isinstance(error, ReplyError):
         return error.code, error.remark
     for kind, code in _CODES:
@@ -63,32 +68,3 @@ def reply_of(error: BaseException) -> tuple[int, str]:
     if not isinstance(error, TandemError):
         log.error("a handler failed", exc_info=error)
     return ResponseCode.SYSTEM_ERROR, f"{type(error).__name__}: {error}"
-
-
-def text_field(ext: Mapping[str, str], name: str) -> str:
-    """A field that must be there and not be empty."""
-    if not (value := ext.get(name)):
-        raise ReplyError(ResponseCode.SYSTEM_ERROR, f"the request has no {name}")
-    return value
-
-
-def int_field(ext: Mapping[str, str], name: str, default: int | None = None) -> int:
-    """A whole number of at most 64 bits; required without a default."""
-    value = ext.get(name)
-    if value is None or value == "":
-        if default is None:
-            raise ReplyError(ResponseCode.SYSTEM_ERROR, f"the request has no {name}")
-        return default
-    try:
-        number = int(value)
-    except ValueError:
-        raise ReplyError(ResponseCode.SYSTEM_ERROR, f"{name}={value[:40]!r} is no whole number") from None
-    if not -(2**63) <= number < 2**63:
-        raise ReplyError(ResponseCode.SYSTEM_ERROR, f"{name}={value[:40]!r} does not fit in 64 bits")
-    return number
-
-
-def bool_field(ext: Mapping[str, str], name: str, default: bool = False) -> bool:
-    """`true` and, for the C++ client, `1`."""
-    value = ext.get(name)
-    return default if not value else value.lower() in ("true", "1")

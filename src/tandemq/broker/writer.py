@@ -6,9 +6,11 @@
 A level that an append alone satisfies never enters the queue: the caller answers in the same turn, with no future.
 Flushes are asked for once per loop turn, not per message: what was appended in the turn shares one fdatasync.
 
-Work that nobody waits for is put off by up to LAZY_DELAY, so that its fixed cost is shared by the sends of many turns:
-dispatch while no pull is parked, copies while no send waits for an acknowledgement. `catch_up` does it at once; the
-server calls it before every request that is no plain send, so that such a request sees all that was sent before it.
+Work that nobody waits for is put off: dispatch while no pull is parked, copies while no send waits for an
+acknowledgement. It is done as soon as the loop has looked at its sockets and found nothing to read, so that no send
+waits for it; while sends keep coming, after PUT_OFF_MAX at the latest, so that its fixed cost is shared by the sends of
+many turns. One go takes at most SLICE_SIZE of log, others come in between. `catch_up` does it at once; the server calls
+it before every request that is no plain send, so that such a request sees all that was sent before it.
 
 All of it runs on the loop that owns the store.
 """
@@ -29,15 +31,23 @@ from tandemq.model.ack_level import AckLevel, parse_level
 from tandemq.model.message import ACK_COPIES, TRANSACTION_COMMIT, TRANSACTION_MASK, WAIT, encode_properties
 from tandemq.model.topic import TopicConfig
 from tandemq.replication.acks import AckQueue, PutStatus
-from tandemq.store.message_store import Appended, AppendedBatch, MessageStore
+from tandemq.replication.fence import Fence
+from tandemq.store.message_store import DISPATCH_SIZE, Appended, AppendedBatch, MessageStore
 
 log = logging.getLogger(__name__)
 
 TOPIC_COPIES = "tandemq.copies"
 """Topic attribute: the ack level of messages to this topic that carry none of their own."""
 
-LAZY_DELAY = 0.005
+PUT_OFF_MAX = 0.005
 """Seconds. Nobody sees it: whoever asks for more than to send makes it happen at once."""
+SLICE_SIZE = 512 << 10
+"""Bytes of log that are dispatched in one go while others may wait: a millisecond or two."""
+
+LEASE_OVER = (
+    "the lease of this master is over and could not be renewed: another may be elected; see `tandemq ha status`"
+)
+ONE_COPY = AckLevel(1)
 
 Done = Callable[[PutStatus, str], None]
 Queues = set[tuple[str, int]]
@@ -94,6 +104,8 @@ class MessageWriter:
         """Told once per turn in which something was appended, before dispatch: the copies leave first."""
         self.refusal: WriteRefused | None = None
         """Set while nothing may be written: a slave, a master that must ask first, a broker that is stopping."""
+        self.fence: Fence | None = None
+        """Of a broker with a coordinator: until when it may write, whatever else it believes."""
         self._is_awaited = is_awaited
         """Whether somebody wants to know at once when a queue gets messages."""
         self.is_scheduled = False
@@ -101,7 +113,11 @@ class MessageWriter:
         self._ends_turn = False
         """`_end_turn` will come."""
         self._later: asyncio.Handle | None = None
-        """`_do_later` will come."""
+        """`_look` or `_go_on` will come."""
+        self._due = 0.0
+        """When what was put off is done even if more is sent."""
+        self._seen = -1
+        """Where the log ended when `_look` last came."""
         self._stopped = False
         """The store closes soon: nothing is put off any more."""
         self._flush_wanted = 0
@@ -128,10 +144,20 @@ class MessageWriter:
         self._level = level
         self.waits = self._sync_flush or not is_immediate(level)
 
-    def append(self, message: NewMessage) -> Appended:
-        """Appends and does not wait. Raises WriteRefused or StoreError, and then nothing was written."""
+    def set_fence(self, fence: Fence) -> None:
+        """From now on everything that is written or acknowledged asks the clock whether the lease still holds."""
+        self.fence = self._acks.fence = fence
+
+    def check(self) -> None:
+        """Raises WriteRefused while nothing may be written."""
         if self.refusal is not None:
             raise self.refusal
+        if self.fence is not None and self.fence.is_closed:
+            raise WriteRefused(LEASE_OVER)
+
+    def append(self, message: NewMessage) -> Appended:
+        """Appends and does not wait. Raises WriteRefused or StoreError, and then nothing was written."""
+        self.check()
         appended = self.store_append(
             message.topic,
             message.queue_id,
@@ -151,8 +177,7 @@ class MessageWriter:
 
     def append_mark(self, mark: LogMark) -> Appended:
         """Appends what the log shall say about queues from here on; as `append`."""
-        if self.refusal is not None:
-            raise self.refusal
+        self.check()
         appended = self._store.append_mark(mark)
         self.schedule_dispatch()
         return appended
@@ -175,8 +200,7 @@ class MessageWriter:
         batch: MessageBatch,
     ) -> AppendedBatch:
         """Several messages into one queue, contiguous; as `append`."""
-        if self.refusal is not None:
-            raise self.refusal
+        self.check()
         appended = self._store.append_batch(
             topic, queue_id, sys_flag, born_timestamp, born_host, reconsume_times, batch
         )
@@ -189,9 +213,15 @@ class MessageWriter:
         At once when there is nothing to wait for; `wait` False is the message property WAIT=false.
         """
         level = level or self._level
-        if not wait or (not self._sync_flush and is_immediate(level)):
-            done(PutStatus.PUT_OK, "")
+        fence = self.fence
+        if fence is not None and fence.is_closed:
+            done(PutStatus.SERVICE_NOT_AVAILABLE, LEASE_OVER)
             return
+        if not wait or (not self._sync_flush and is_immediate(level)):
+            if fence is None or not fence.wants_copies:
+                done(PutStatus.PUT_OK, "")
+                return
+            level = ONE_COPY if not wait else level
         local_flush = self._sync_flush or level.durable
         if local_flush and end_offset > self._flush_wanted:
             self._flush_wanted = end_offset
@@ -276,14 +306,28 @@ class MessageWriter:
 
     def _put_off(self) -> None:
         if self._later is None and not self._stopped:
-            self._later = self._loop.call_later(LAZY_DELAY, self._do_later)
+            self._due = self._clock.monotonic() + PUT_OFF_MAX
+            self._seen = -1
+            self._later = self._loop.call_soon(self._look)
+
+    def _look(self) -> None:
+        """Does what was put off if nothing was sent since the last look: in between the loop looked at its sockets."""
+        appended = self._store.appended
+        if appended != self._seen and self._clock.monotonic() < self._due:
+            self._seen = appended
+            self._later = self._loop.call_soon(self._look)
+        else:
+            self._do_later(SLICE_SIZE)
+
+    def _go_on(self) -> None:
+        self._do_later(SLICE_SIZE)
 
     def catch_up(self) -> None:
         """What was put off is done: the queues have every message that may be read."""
         if self._later is not None:
             self._later.cancel()
             try:
-                self._do_later()
+                self._do_later(DISPATCH_SIZE)
             except StoreError as error:  # whoever asks is not to blame, and reads what there is
                 log.error("dispatch failed: %s", error)
 
@@ -317,21 +361,21 @@ class MessageWriter:
             self._put_off()
         self._ask_for_flush()
 
-    def _do_later(self) -> None:
+    def _do_later(self, size: int) -> None:
         self._later = None
         self.is_scheduled = False
         self.on_turn()
-        self._dispatch()
+        self._dispatch(size)
         self._ask_for_flush()
 
-    def _dispatch(self) -> None:
+    def _dispatch(self, size: int = DISPATCH_SIZE) -> None:
         store = self._store
         before = store.dispatched
-        queues = store.dispatch()
+        queues = store.dispatch(size)
         if queues:
             self.on_arrival(queues)
         if before < store.dispatched < store.readable_limit and self._later is None:
-            self._later = self._loop.call_soon(self._do_later)  # a backlog: the rest, but others may go first
+            self._later = self._loop.call_soon(self._go_on)  # a backlog: the rest, but others may go first
 
     def _ask_for_flush(self) -> None:
         store = self._store

@@ -18,7 +18,10 @@ from tandemq.cli.suggestions import complete_broker
 from tandemq.clock import process_clock
 
 if TYPE_CHECKING:
+    from collections.abc import Awaitable, Callable
+
     from tandemq.broker.config import BrokerConfig
+    from tandemq.client.session import Session
     from tandemq.remoting.config import RemotingConfig
     from tandemq.replication.config import ReplicationConfig
 
@@ -180,36 +183,36 @@ def promote(
     ] = False,
     force: Annotated[bool, typer.Option("--force", help="The former name of --accept-loss.")] = False,
     key_file: KeyFile = None,
+    as_json: Json = False,
 ) -> None:
     """Make a slave the master of its group; its old master, if it runs, hands over and follows.
 
     Without a flag nothing that was acknowledged at two or more copies is lost.
     """
+    from tandemq.client import orders
+
     if force:
         print("note: --force is now called --accept-loss", file=sys.stderr)
-    _order(address, "PROMOTE", {"role": role, "acceptLoss": "true" if accept_loss or force else "false"}, key_file)
+    loses = accept_loss or force
+    _order(address, key_file, lambda session: orders.promote(session, address, role, accept_loss=loses), as_json)
 
 
 @app.command()
-def demote(address: Address, key_file: KeyFile = None) -> None:
+def demote(address: Address, key_file: KeyFile = None, as_json: Json = False) -> None:
     """Make a master a slave: no more writes, its slaves get everything, then it follows the next master."""
-    _order(address, "DEMOTE", {}, key_file)
+    from tandemq.client import orders
+    from tandemq.codec.codes import OperatorCode
+
+    _order(address, key_file, lambda session: orders.order(session, address, OperatorCode.DEMOTE, {}), as_json)
 
 
-def _order(address: str, name: str, ext: dict[str, str], key_file: Path | None) -> None:
+def _order(address: str, key_file: Path | None, give: "Callable[[Session], Awaitable[str]]", as_json: bool) -> None:
     from tandemq.cli.connection import client_config_with_key
-    from tandemq.cli.ha_orders import ordered
-    from tandemq.cli.render import run
+    from tandemq.cli.render import print_outcome, run
     from tandemq.client.admin import Admin
-    from tandemq.codec.codes import ResponseCode
-    from tandemq.replication.metadata import PairCode
 
     async def ask() -> str:
         async with Admin(config=client_config_with_key(address, key_file)) as admin:
-            session = admin.session
-            meant = {**ext, **await ordered(session, address)}
-            reply = await session.remoting.invoke(address, session.command(PairCode[name], meant), 30.0)
-            reply.raise_for_code(ResponseCode.SUCCESS)
-            return reply.remark or "done"
+            return await give(admin.session)
 
-    print(run(ask()))
+    print_outcome(run(ask()), as_json=as_json, address=address)

@@ -9,6 +9,8 @@ import typer
 import uvloop
 
 from tandemq import logs
+from tandemq.cli.broker import KeyFile
+from tandemq.cli.connection import client_config_with_key
 from tandemq.cli.log_level import LogLevel, LogLevelOption
 from tandemq.cli.render import DEFAULT_NAMESRV, Namesrv, client_config, stop_event
 from tandemq.console.access import is_loopback
@@ -27,6 +29,7 @@ def console(
     listen: Annotated[
         str, typer.Option("--listen", metavar="HOST:PORT", help="Where to serve; port 0 takes a free one.")
     ] = DEFAULT_LISTEN,
+    key_file: KeyFile = None,
     log_level: LogLevelOption = LogLevel.INFO,
 ) -> None:
     """Serve the console until SIGTERM or Ctrl-C; open the address it prints in a browser.
@@ -36,12 +39,13 @@ def console(
     """
     host, port = parse_listen(listen)
     logs.setup(log_level.value)
-    uvloop.run(_serve(namesrv, host, port))
+    keyed = client_config_with_key(namesrv, key_file) if key_file is not None else None
+    uvloop.run(_serve(ConsoleServer(client_config(namesrv), host, port, keyed=keyed), host))
 
 
-async def _serve(namesrv: str, host: str, port: int) -> None:
+async def _serve(console: ConsoleServer, host: str) -> None:
     stop = stop_event()
-    async with ConsoleServer(client_config(namesrv), host, port) as server:
+    async with console as server:
         if not is_loopback(host):
             log.warning("the console is reachable from other machines over plain HTTP; put TLS in front of it")
         sys.stdout.write(f"console ready on {server.url}\n")

@@ -3,6 +3,12 @@
 from typing import Any
 
 EXAMPLES: dict[str, tuple[str, ...]] = {
+    "tandemq": (
+        "tandemq up --detach",
+        "tandemq send orders 'the first message'",
+        "tandemq ha status",
+        "tandemq --context prod topic list --json",
+    ),
     "tandemq up": ("tandemq up", "tandemq up --detach --slaves 2", "tandemq up --async --dir /tmp/try-it"),
     "tandemq down": ("tandemq down", "tandemq down --dir /tmp/try-it"),
     "tandemq demo": ("tandemq demo --seconds 4", "tandemq demo --no-spark --json"),
@@ -108,6 +114,9 @@ EXAMPLES: dict[str, tuple[str, ...]] = {
         "tandemq ha wait --writable --broker broker-a",
         "tandemq ha wait --caught-up --address 10.0.0.9:10911 --timeout 3600",
     ),
+    "tandemq ha switch": ("tandemq ha switch 10.0.0.2:10911",),
+    "tandemq ha pause": ("tandemq ha pause --broker broker-a",),
+    "tandemq ha resume": ("tandemq ha resume",),
     "tandemq ha forget": (
         "tandemq ha forget 10.0.0.3:10911",
         "tandemq ha forget 10.0.0.3:10911#5f2c0a9d8e7b6c41 --address 10.0.0.1:10911",
@@ -151,10 +160,15 @@ EXAMPLES: dict[str, tuple[str, ...]] = {
 """Command -> lines that show its use."""
 
 
+def with_examples(path: str, text: str = "") -> str:
+    """Returns the end of a command's help: its examples below the text."""
+    shown = [line.replace("[", "\\[") for line in EXAMPLES[path]]
+    return "\n\n".join([*([text] if text else []), "[bold]Examples[/bold]", *(f"  {line}" for line in shown)])
+
+
 def attach_examples(command: Any, path: str) -> None:
     """Puts the examples below the help of a command and of all its sub-commands."""
-    if lines := EXAMPLES.get(path):
-        shown = [line.replace("[", "\\[") for line in lines]
-        command.epilog = "\n\n".join(["[bold]Examples[/bold]", *(f"  {line}" for line in shown)])
+    if path in EXAMPLES:
+        command.epilog = with_examples(path)
     for name, member in getattr(command, "commands", {}).items():
         attach_examples(member, f"{path} {name}")

@@ -117,4 +117,6 @@ def _refused(error: OSError) -> str:
         return f"{where}{what}; choose a place that you may write to, or start as another user"
     if error.errno == errno.ENOSPC:
         return f"{where}{what}; make room on that disk"
+    if error.errno in (errno.ENOENT, errno.ENOTDIR):
+        return f"{where}{what}; is the path right, and does the directory above it exist?"
     return f"{where}{what}"

@@ -5,13 +5,14 @@ import shutil
 import sys
 import textwrap
 from collections.abc import Callable
+from pathlib import Path
 from typing import Annotated
 
 import typer
 
 from tandemq.cli import ha_view
 from tandemq.cli.ha_nodes import Node, collect
-from tandemq.cli.ha_orders import forget_replica
+from tandemq.cli.ha_orders import forget_replica, given, one_of_each_group
 from tandemq.cli.render import (
     DEFAULT_NAMESRV,
     Json,
@@ -20,6 +21,7 @@ from tandemq.cli.render import (
     note,
     print_json,
     print_json_line,
+    print_outcome,
     run,
     stop_event,
     time_text,
@@ -28,6 +30,7 @@ from tandemq.cli.render import (
 from tandemq.client.admin import Admin
 from tandemq.clock import SystemClock
 from tandemq.errors import ClientError, RemotingError, ReplyError
+from tandemq.replication.metadata import PairCode
 
 app = typer.Typer(help="Replication: who is master, who follows, who is in sync and why not.", no_args_is_help=True)
 
@@ -36,6 +39,14 @@ POLL_SECONDS = 0.2
 CLEAR_SCREEN = "\033[H\033[2J"
 
 Broker = Annotated[list[str] | None, typer.Option("--broker", "-b", help="Only this broker name.")]
+KeyFile = Annotated[
+    Path | None,
+    typer.Option(
+        "--ha-key-file",
+        envvar="TANDEMQ_HA_KEY_FILE",
+        help="File whose first line is the group's haSharedKey, which proves the order; else an admin account must.",
+    ),
+]
 Address = Annotated[list[str] | None, typer.Option("--address", "-a", help="Ask this broker, not those known.")]
 
 
@@ -166,6 +177,40 @@ def wait(
 
 
 @app.command()
+def switch(
+    address: Annotated[str, typer.Argument(help="host:port of the broker that shall reign.")],
+    accept_loss: Annotated[
+        bool, typer.Option("--accept-loss", help="Go on without in-sync replicas that can't be heard.")
+    ] = False,
+    key_file: KeyFile = None,
+) -> None:
+    """Make a broker the master of its group; the old one hands over and follows, a hung one within its lease.
+
+    The same as `tandemq broker promote`. With a coordinator no preferred master takes the reign back afterwards.
+    """
+    ext = {"acceptLoss": "true" if accept_loss else "false"}
+    print(run(given(address, PairCode.PROMOTE, ext, key_file)))
+
+
+@app.command()
+def pause(namesrv: Namesrv = DEFAULT_NAMESRV, broker: Broker = None, key_file: KeyFile = None) -> None:
+    """Elect nobody until `tandemq ha resume`: for maintenance of groups with a coordinator."""
+    _pause(namesrv, broker, key_file, paused=True)
+
+
+@app.command()
+def resume(namesrv: Namesrv = DEFAULT_NAMESRV, broker: Broker = None, key_file: KeyFile = None) -> None:
+    """Let groups with a coordinator elect a master by themselves again."""
+    _pause(namesrv, broker, key_file, paused=False)
+
+
+def _pause(namesrv: str, broker: list[str] | None, key_file: Path | None, *, paused: bool) -> None:
+    ext = {"paused": "true" if paused else "false"}
+    for address in with_admin(namesrv, lambda admin: one_of_each_group(admin, broker)):
+        print(f"{address}: {run(given(address, PairCode.PAUSE, ext, key_file))}")
+
+
+@app.command()
 def forget(
     replica: Annotated[str, typer.Argument(help="Its identity, or an address that names exactly one replica.")],
     namesrv: Namesrv = DEFAULT_NAMESRV,
@@ -173,13 +218,15 @@ def forget(
     accept_loss: Annotated[
         bool, typer.Option("--accept-loss", help="Also if it may be the only one to hold acknowledged messages.")
     ] = False,
+    as_json: Json = False,
 ) -> None:
     """Take a replica that never comes back out of its group.
 
     Until then it counts for `majority` and `all`, and a promotion that can't hear it is refused.
     """
     ext = {"replica": replica, "acceptLoss": "true" if accept_loss else "false"}
-    print(with_admin(namesrv, lambda admin: forget_replica(admin, replica, address, ext)))
+    outcome = with_admin(namesrv, lambda admin: forget_replica(admin, replica, address, ext))
+    print_outcome(outcome, as_json=as_json, replica=replica)
 
 
 async def _wait(

@@ -10,7 +10,7 @@ from typer.core import TyperGroup
 
 from tandemq import __version__
 from tandemq.cli import failures
-from tandemq.cli.examples import attach_examples
+from tandemq.cli.examples import attach_examples, with_examples
 
 # noun -> (module that has `app: typer.Typer`, one line of help), in the order of `tandemq --help`.
 NOUNS: dict[str, tuple[str, str]] = {
@@ -83,8 +83,11 @@ app = typer.Typer(
     pretty_exceptions_enable=False,  # `failures` says what went wrong
     context_settings={"help_option_names": ["-h", "--help"]},
     help="TandemQ: RocketMQ in tandem.",
-    epilog="Exit codes: 0 done, 1 an error, 2 wrong usage, 3 done but with fewer copies than wanted. "
-    "`tandemq ha status` has codes of its own.",
+    epilog=with_examples(
+        "tandemq",
+        "Exit codes: 0 done, 1 an error, 2 wrong usage, 3 done but with fewer copies than wanted. "
+        "`tandemq ha status` has codes of its own.",
+    ),
 )
 
 

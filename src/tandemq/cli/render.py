@@ -114,6 +114,14 @@ def print_json(value: Any) -> None:
     print(json_text(value, indent=2))
 
 
+def print_outcome(outcome: str, *, as_json: bool, **of: str) -> None:
+    """Prints what an order came to: a sentence, or with what it was about as JSON."""
+    if as_json:
+        print_json({**of, "outcome": outcome})
+    else:
+        print(outcome)
+
+
 def print_json_line(value: Any) -> None:
     print(json_text(value), flush=True)
 

@@ -1,8 +1,10 @@
 """`tandemq sim`: the replicated group under simulated faults, many seeds or one with its trace."""
 
+import contextlib
 import logging
 import sys
 from collections.abc import Iterable
+from pathlib import Path
 from typing import Annotated
 
 import typer
@@ -10,6 +12,7 @@ import typer
 from tandemq.clock import SystemClock
 from tandemq.errors import ConfigError
 from tandemq.sim.mutants import MUTANTS
+from tandemq.sim.report import SeedsReport
 from tandemq.sim.simulator import SimulationResult, simulate
 
 app = typer.Typer(help="Run the replication simulator: seeded faults, checked promises.")
@@ -25,21 +28,27 @@ def sim(
     verbose: Annotated[
         bool, typer.Option("--verbose", help="A line for every seed, not only for broken ones.")
     ] = False,
+    report: Annotated[Path | None, typer.Option(help="Write what was run and its outcome to this file.")] = None,
 ) -> None:
     """Prints every broken seed and one line at the end; exit code 1 if any promise was broken."""
     logging.disable()  # what stores and state machines of the simulation say belongs to its trace
     chosen = range(seed, seed + 1) if seed is not None else range(first, first + seeds)
     clock = SystemClock()
     began = clock.monotonic()
-    broken = 0
-    for result in _results(chosen, trace, mutant):
-        if trace:
-            print("\n".join(result.trace))
-        if result.violation or verbose or seed is not None:
-            print(result.summary, flush=True)
-        broken += bool(result.violation)
-    took = clock.monotonic() - began
-    print(f"{len(chosen)} seeds, {broken} broken, {took:.1f} s ({len(chosen) / took * 60:.0f} seeds a minute)")
+    sums = SeedsReport(chosen.start)
+    with contextlib.suppress(KeyboardInterrupt):  # then it tells of those that were run
+        for result in _results(chosen, trace, mutant):
+            if trace:
+                print("\n".join(result.trace))
+            if result.violation or verbose or seed is not None:
+                print(result.summary, flush=True)
+            sums.add(result)
+    took, broken = clock.monotonic() - began, len(sums.broken)
+    rate = sums.count / took * 60
+    print(f"{sums.count} seeds, {broken} broken, {took:.1f} s ({rate:.0f} seeds a minute)")
+    if report is not None:
+        command = f"tandemq sim --first {chosen.start} --seeds {sums.count} --report {report}"
+        report.write_text(sums.text(command + (f" --mutant {mutant}" if mutant else ""), rate))
     if broken:
         print("tandemq sim: replay one with --seed N --trace", file=sys.stderr)
         raise typer.Exit(1)

@@ -57,7 +57,7 @@ if TYPE_CHECKING:
     from tandemq.client.pull_consumer import PullConsumer
     from tandemq.client.push_consumer import PushConsumer
     from tandemq.client.session import Session
-    from tandemq.client.stop_signals import stop_signals
+    from tandemq.client.shutdown import stop_signals
     from tandemq.client.subscription import SQL92, TAG
     from tandemq.client.transaction import Check, Execute, TransactionProducer, TransactionResult, TransactionState
 else:
@@ -89,7 +89,7 @@ else:
         "tandemq.client.pull_consumer": ("PullConsumer",),
         "tandemq.client.push_consumer": ("PushConsumer",),
         "tandemq.client.session": ("Session",),
-        "tandemq.client.stop_signals": ("stop_signals",),
+        "tandemq.client.shutdown": ("stop_signals",),
         "tandemq.client.subscription": (
             "SQL92",
             "TAG",

@@ -156,8 +156,9 @@ class ClientConfig:
     )
     in_flight_max: int = setting(
         "maxInFlight",
-        4096,
-        "Sends awaiting their answer; the next one waits for room.",
+        1024,
+        "Sends awaiting their answer; the next one waits for room. Each has its own deadline while it is in flight, so "
+        "that a broker too slow for so many at a time makes them fail.",
         minimum=1,
         maximum=32_768,
     )

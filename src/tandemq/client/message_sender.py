@@ -60,9 +60,13 @@ class MessageSender:
     ) -> None:
         """Writes a request that gets no answer; raises when no connection takes it before the deadline."""
         queue = fixed or self._choose(queues, None)
-        address = await self.within(self._address(queue), deadline, f"no address of {queue.broker_name}")
-        work = self.session.invoke_oneway(address, RequestCode.SEND_MESSAGE_V2, self.fields(item, queue), item.body)
-        await self.within(work, deadline, f"{address} takes no data")
+        try:
+            address = await self.within(self._address(queue), deadline, f"no address of {queue.broker_name}")
+            work = self.session.invoke_oneway(address, RequestCode.SEND_MESSAGE_V2, self.fields(item, queue), item.body)
+            await self.within(work, deadline, f"{address} takes no data")
+        except (RemotingError, NoRoute):
+            self.session.alarm()
+            raise
 
     async def within(self, work: Awaitable[T], deadline: float, problem: str) -> T:
         """Awaits a part of a send; RequestTimeout says what was missing at the deadline."""
@@ -130,6 +134,8 @@ class MessageSender:
         counted += step.counted
         allowed = self.config.retry_times > 0 if not step.counted else counted <= self.config.retry_times
         if not (step.again and allowed and self.session.clock.monotonic() < deadline):
+            if step.refresh:
+                self.session.alarm()  # this send has failed, the next one should go to whoever reigns by then
             raise SendFailed(item.topic, attempts, getattr(error, "code", None)) from error
         if step.refresh:
             try:
@@ -303,14 +309,19 @@ class _Pending:
 
 
 async def send_once(session: Session, group: str, item: Outgoing) -> SendResult:
-    """Makes one attempt on any queue of the item's topic, for messages that a consumer sends by itself."""
+    """Sends to any queue of the item's topic, for messages that a consumer sends by itself.
+
+    There is one attempt, and another if the queue's master has changed by then.
+    """
     queues = await session.publish_queues(item.topic)
     queue = session.random.choice(queues)
     now_ms = session.clock.wall_ms()
     fields = send_fields(item, group, queue.queue_id, queue.broker_name, now_ms, session.config.default_topic_queues)
-    address = await session.master(queue.broker_name, queue.topic)
-    reply = await session.invoke(address, RequestCode.SEND_MESSAGE_V2, fields, item.body)
-    return send_result(reply, item, queue)
+
+    async def ask(address: str) -> SendResult:
+        return send_result(await session.invoke(address, RequestCode.SEND_MESSAGE_V2, fields, item.body), item, queue)
+
+    return await session.ask_master(queue.broker_name, queue.topic, ask)
 
 
 def vip_address(address: str) -> str:

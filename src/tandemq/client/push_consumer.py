@@ -32,8 +32,8 @@ from tandemq.client.queue_locks import QueueLocks
 from tandemq.client.rebalancer import Rebalancer
 from tandemq.client.send_back import SendBack
 from tandemq.client.session import Session, session_for
+from tandemq.client.shutdown import stop_signals
 from tandemq.client.start_offset import start_offset
-from tandemq.client.stop_signals import stop_signals
 from tandemq.client.subscription import ALL, TAG, subscription
 from tandemq.client.telemetry import current_telemetry
 from tandemq.codec.codes import RequestCode

@@ -65,8 +65,13 @@ class QueueLocks:
         for name, wanted in by_broker(tuple(queues)).items():
             self.asked.difference_update(wanted)
             try:
-                address = await self._session.master(name, wanted[0].topic)
-                await self._session.api.unlock(address, self._group, self._session.client_id, wanted)
+                await self._session.ask_master(
+                    name,
+                    wanted[0].topic,
+                    lambda address, wanted=wanted: self._session.api.unlock(  # type: ignore[misc]
+                        address, self._group, self._session.client_id, wanted
+                    ),
+                )
             except TandemError as error:
                 log.info("group %s: locks on %s expire by themselves: %s", self._group, name, error)
 

@@ -112,6 +112,8 @@ class Session:
         self.on_master_lost: list[Callable[[str], None]] = []
         """Called with the name of a broker group whose master can't be reached or has moved: what it kept in memory
         for us, locks above all, may be gone."""
+        self.on_connection_lost: list[Callable[[str], None]] = []
+        """Called with the address of a server whose connection has closed."""
         self._lost_at: dict[str, float] = {}
 
     # life
@@ -385,6 +387,8 @@ class Session:
     def _connection_lost(self, address: str) -> None:
         if self._closed:
             return
+        for listener in tuple(self.on_connection_lost):
+            listener(address)
         for name, group in self.routes.groups().items():
             if address == group.master:
                 self._master_lost(name)

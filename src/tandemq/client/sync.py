@@ -29,7 +29,7 @@ from tandemq.client.listener import Listener
 from tandemq.client.message import ReceivedMessage, SendResult
 from tandemq.client.pull_consumer import ITERATION_POLL_MS
 from tandemq.client.push_consumer import CLOSE_S, by_decorator
-from tandemq.client.stop_signals import blocking_stop_signals
+from tandemq.client.shutdown import blocking_stop_signals
 from tandemq.client.subscription import ALL, TAG
 from tandemq.client.sync_loop import client_loop
 from tandemq.client.transaction import Check, Execute, TransactionResult

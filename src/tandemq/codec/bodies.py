@@ -185,28 +185,11 @@ def group_config_of(value: Any, name: str = "") -> SubscriptionGroupConfig:
     )
 
 
-def group_table_json(groups: Iterable[SubscriptionGroupConfig], version: DataVersion) -> dict[str, Any]:
-    """Returns a SubscriptionGroupWrapper: GET_ALL_SUBSCRIPTIONGROUP_CONFIG's body, config/subscriptionGroup.json."""
-    return {
-        "dataVersion": data_version_json(version),
-        "forbiddenTable": {},
-        "subscriptionGroupTable": {group.name: group_config_json(group) for group in groups},
-    }
-
-
 def group_table_of(value: Any) -> tuple[dict[str, SubscriptionGroupConfig], DataVersion]:
     found = object_of(value, "subscriptionGroupWrapper")
     table = object_of(found.get("subscriptionGroupTable"), "subscriptionGroupTable")
     groups = {str(name): group_config_of(config, str(name)) for name, config in table.items()}
     return groups, data_version_of(found.get("dataVersion"))
-
-
-def offset_table_json(offsets: Mapping[str, Mapping[int, int]], version: DataVersion) -> dict[str, Any]:
-    """Returns consumerOffset.json (GET_ALL_CONSUMER_OFFSET): "topic@group" -> queue id -> offset (dump unquoted)."""
-    return {
-        "dataVersion": data_version_json(version),
-        "offsetTable": {key: dict(queues) for key, queues in offsets.items()},
-    }
 
 
 def offset_table_of(value: Any) -> tuple[dict[str, dict[int, int]], DataVersion]:
@@ -217,10 +200,11 @@ def offset_table_of(value: Any) -> tuple[dict[str, dict[int, int]], DataVersion]
     )
 
 
-def delay_offsets_of(value: Any) -> tuple[dict[int, int], DataVersion]:
-    """Reads delayOffset.json or GET_ALL_DELAY_OFFSET's body; returns delay level -> queue offset, and the version."""
-    found = object_of(value, "delayOffset")
-    return _int_values(found.get("offsetTable"), "offsetTable"), data_version_of(found.get("dataVersion"))
+def offsets_of(value: Any, key: str) -> dict[int, int | None]:
+    """Returns queue id -> offset of one entry of the offset table, None for a queue that is gone."""
+    found = int_map_of(value, key)
+    gone = [queue for queue, offset in found.items() if offset is None]
+    return {**_int_values({q: o for q, o in found.items() if o is not None}, key), **dict.fromkeys(gone)}
 
 
 def _int_values(value: Any, what: str) -> dict[int, int]:
@@ -323,7 +307,7 @@ def topic_route_of(value: Any) -> TopicRoute:
 
 
 def cluster_info_json(groups: Iterable[BrokerGroup], clusters: Mapping[str, Iterable[str]]) -> dict[str, Any]:
-    """GET_BROKER_CLUSTER_INFO's body (dump unquoted)."""
+    """Returns GET_BROKER_CLUSTER_INFO's body (dump unquoted)."""
     return {
         "brokerAddrTable": {group.name: broker_group_json(group) for group in groups},
         "clusterAddrTable": {cluster: sorted(names) for cluster, names in clusters.items()},

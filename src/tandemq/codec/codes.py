@@ -134,6 +134,10 @@ def is_own_code(code: int) -> bool:
 class OperatorCode(IntEnum):
     """Requests of our own tools to our own servers."""
 
+    PROMOTE = 32102
+    """Makes a slave the master of its group."""
+    DEMOTE = 32103
+    """Makes a master hand over."""
     HA_DETAIL = 32105
     """Asks a broker for everything about its replication."""
     REBUILD_VIEWS = 32111

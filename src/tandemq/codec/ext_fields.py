@@ -21,19 +21,22 @@ def text(ext: Ext, name: str, default: str | None = None) -> str:
 
 
 def number(ext: Ext, name: str, default: int | None = None) -> int:
-    """Returns a field that is a whole number."""
+    """Returns a whole number of at most 64 bits; without a default it must be there."""
     value = ext.get(name)
-    if value in (None, ""):
+    if value is None or value == "":
         if default is None:
             raise MalformedBody(f"the request has no {name}")
         return default
     try:
-        return int(value)
+        found = int(value)
     except ValueError:
-        raise MalformedBody(f"{name}={str(value)[:40]!r}: a whole number was expected") from None
+        raise MalformedBody(f"{name}={value[:40]!r}: a whole number was expected") from None
+    if not -(2**63) <= found < 2**63:
+        raise MalformedBody(f"{name}={value[:40]!r} does not fit in 64 bits")
+    return found
 
 
 def boolean(ext: Ext, name: str, default: bool = False) -> bool:
     """Returns True for `true` in any case, and for `1` as C++ sends it."""
     value = ext.get(name)
-    return default if value in (None, "") else str(value).lower() in ("true", "1")
+    return default if not value else value.lower() in ("true", "1")

@@ -42,6 +42,9 @@ class Register(msgspec.Struct, frozen=True, kw_only=True):
     """Since which offset copies of RocketMQ's slaves were counted; -1 for never."""
     source: str = ""
     paused: bool = False
+    """With a coordinator: no election until an operator resumes it."""
+    pinned: bool = False
+    """With a coordinator: an operator chose the holder, so a preferred master does not take the reign back."""
 
     @property
     def version(self) -> tuple[int, int]:
@@ -61,7 +64,7 @@ class Register(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def everybody(self) -> frozenset[str]:
-        """Members and those who join: whoever may have to be heard."""
+        """Returns members and those who join: whoever may have to be heard."""
         return self.member_ids | self.joining_ids
 
     def find(self, replica: str) -> Member | None:

@@ -39,6 +39,7 @@ from tandemq.console.pages.messages import raw_body
 from tandemq.console.routes import ActRoute, Page
 from tandemq.console.versions import version_text
 from tandemq.console.visit import Visit, pattern, read_form, segment
+from tandemq.console.watch import LOOK_SECONDS, Watch
 from tandemq.errors import ClientError, NoRoute, RemotingError, ReplyError, TandemError
 from tandemq.printable import printable, printable_lines
 
@@ -65,10 +66,17 @@ HEADERS = {
 class Console:
     """The application and what it holds: links into the cluster, sessions, the journal of acts."""
 
-    def __init__(self, config: ClientConfig, *, listen_host: str = "127.0.0.1", clock: Clock | None = None) -> None:
+    def __init__(
+        self,
+        config: ClientConfig,
+        *,
+        listen_host: str = "127.0.0.1",
+        clock: Clock | None = None,
+        keyed: ClientConfig | None = None,
+    ) -> None:
         self.clock: Clock = clock or SystemClock()
         self.listen_host = listen_host
-        self.links = Links(config, self.clock)
+        self.links = Links(config, self.clock, keyed)
         self.sessions = Sessions(self.clock.monotonic)
         self.journal = Journal()
         self._streams = 0
@@ -172,43 +180,58 @@ class Console:
         return stream
 
     async def _events(self, visit: Visit, page: Page) -> AsyncIterator[str]:
-        """Yields the blocks of a page that have changed, each time the cluster was looked at."""
+        """Yields the blocks of a page that have changed, each time the cluster was looked at.
+
+        A page that asks brokers for more than a look does is built less often; what every page says of the cluster's
+        health is sent with each look.
+        """
         template = self.templates.get_template(page.template)
-        blocks = {**self.templates.get_template("base.html").blocks, **template.blocks}
-        blocks = {name: block for name, block in blocks.items() if name.startswith("live_")}
+        common = _live_blocks(self.templates.get_template("base.html"), without=template)
+        blocks = common | _live_blocks(template)
         sent: dict[str, str] = {}
         self._streams += 1
         watch = visit.link.watch
         try:
             with watch.viewing():
-                number, due = watch.snapshot.number, 0.0
+                due = 0.0
                 while not self._stopping.is_set() and not await visit.request.is_disconnected():
-                    if self.clock.monotonic() >= due:
+                    visit.snapshot = watch.snapshot
+                    number = visit.snapshot.number
+                    if page.every <= LOOK_SECONDS or self.clock.monotonic() >= due:
                         due = self.clock.monotonic() + page.every - 0.2
-                        visit.snapshot = watch.snapshot
                         yield await self._changed(visit, page, template, blocks, sent)
-                    snapshot = await self._next_look(watch, number)
-                    number = snapshot if snapshot is not None else number
+                    else:
+                        yield self._changed_of({}, visit, template, common, sent)
+                    await self._next_look(watch, number)
         finally:
             self._streams -= 1
 
-    async def _next_look(self, watch: Any, number: int) -> int | None:
+    async def _next_look(self, watch: Watch, number: int) -> None:
         waits = [asyncio.ensure_future(watch.after(number)), asyncio.ensure_future(self._stopping.wait())]
         try:
-            done, _ = await asyncio.wait(waits, timeout=5.0, return_when=asyncio.FIRST_COMPLETED)
+            await asyncio.wait(waits, timeout=5.0, return_when=asyncio.FIRST_COMPLETED)
         finally:
             for task in waits:
                 task.cancel()
-        return watch.snapshot.number if waits[0] in done else None
 
     async def _changed(
         self, visit: Visit, page: Page, template: jinja2.Template, blocks: Mapping[str, Any], sent: dict[str, str]
     ) -> str:
         try:
-            context = template.new_context(self._values(visit, await page.build(visit)))
-            found = {name: "".join(block(context)) for name, block in blocks.items()}
+            return self._changed_of(await page.build(visit), visit, template, blocks, sent)
         except TandemError as error:
             return _event("trouble", {"text": printable(str(error))})
+
+    def _changed_of(
+        self,
+        values: Mapping[str, Any],
+        visit: Visit,
+        template: jinja2.Template,
+        blocks: Mapping[str, Any],
+        sent: dict[str, str],
+    ) -> str:
+        context = template.new_context(self._values(visit, values))
+        found = {name: "".join(block(context)) for name, block in blocks.items()}
         changed = {name: html for name, html in found.items() if sent.get(name) != html}
         sent.update(changed)
         return _event("look", {"at": texts.clock(visit.now_ms, visit.now_ms), "blocks": changed})
@@ -401,7 +424,7 @@ class _Guard:
 def _templates() -> jinja2.Environment:
     environment = jinja2.Environment(
         loader=jinja2.PackageLoader("tandemq.console"), autoescape=True, trim_blocks=True, lstrip_blocks=True,
-        undefined=jinja2.StrictUndefined,
+        undefined=jinja2.StrictUndefined, auto_reload=False,  # an upgrade on disk does not mix with the code that runs
     )  # fmt: skip
     environment.filters.update(
         count=texts.count, size=texts.size, rate=texts.rate, duration=texts.duration, iso=texts.iso,
@@ -413,6 +436,12 @@ def _templates() -> jinja2.Environment:
         status=markup.status, when=markup.when,
     )  # fmt: skip
     return environment
+
+
+def _live_blocks(template: jinja2.Template, without: jinja2.Template | None = None) -> dict[str, Any]:
+    """Returns the blocks that are kept live, except those that another template has its own of."""
+    others = without.blocks if without is not None else {}
+    return {name: block for name, block in template.blocks.items() if name.startswith("live_") and name not in others}
 
 
 def _is_limited(refusal: str) -> bool:

@@ -1,6 +1,8 @@
 """The console's ways into the cluster: one for everybody where access is not controlled, else one for each account."""
 
+import contextlib
 import dataclasses
+from collections.abc import AsyncIterator
 
 from tandemq.client.admin import Admin
 from tandemq.client.config import ClientConfig
@@ -19,6 +21,7 @@ class Link:
         self.session = Session(config)
         self.admin = Admin(session=self.session)
         self.watch = Watch(self.admin, clock)
+        self.session.on_connection_lost.append(self.watch.lost)
         self._producer: Producer | None = None
 
     async def start(self) -> None:
@@ -42,7 +45,9 @@ class Link:
 class Links:
     """The links in use. The one without credentials also finds out whether the cluster wants any."""
 
-    def __init__(self, config: ClientConfig, clock: Clock) -> None:
+    def __init__(self, config: ClientConfig, clock: Clock, keyed: ClientConfig | None = None) -> None:
+        self._keyed = keyed
+        """Proves the brokers' shared key; for orders where there are no accounts."""
         # Whatever account the shell has: a person at a browser is not that account.
         self._config = dataclasses.replace(config, access_key="", secret_key="")
         self._clock = clock
@@ -72,6 +77,15 @@ class Links:
             self._of[key] = link
             await link.start()
         return self._of[key]
+
+    @contextlib.asynccontextmanager
+    async def for_orders(self, link: Link) -> AsyncIterator[Session]:
+        """Gives the session that orders to brokers leave by: the account's, or without accounts the group key's."""
+        if self.is_controlled or self._keyed is None:
+            yield link.session
+            return
+        async with Session(self._keyed) as session:
+            yield session
 
     async def drop(self, account: str, secret: str) -> None:
         """Closes a link that nobody uses any more."""

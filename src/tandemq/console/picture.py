@@ -37,6 +37,11 @@ class Report:
     listed: bool = True
     """Whether a name server knows it now."""
 
+    @classmethod
+    def of(cls, place: tuple[str, str], broker_id: int, cluster: str) -> "Report":
+        """Returns what is known of a broker that a name server lists and nobody has asked yet."""
+        return cls(group=place[0], address=place[1], broker_id=broker_id, cluster=cluster)
+
 
 @dataclass(frozen=True, slots=True)
 class Note:
@@ -93,6 +98,8 @@ class Group:
     end: int | None = None
     kind: str = ""
     register: Mapping[str, Any] = field(default_factory=dict)
+    coordination: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
+    """Address of a member -> what it says of coordinator, lease and elections; nothing without a coordinator."""
     cuts: tuple[str, ...] = ()
 
     @property
@@ -126,7 +133,12 @@ def draw_group(name: str, reports: Sequence[Report], now_ms: int) -> Group:
         level=str((master or reports[0]).detail.get("level", "")) if reports else "",
         end=max(ends, default=None),
         kind=next((report.kind for report in reports if report.kind), ""),
-        register=_register(reports),
+        register=_register(reports, master),
+        coordination={
+            r.address: r.detail["coordination"]
+            for r in reports
+            if r.answers and isinstance(r.detail.get("coordination"), Mapping)
+        },
         cuts=tuple(f"{r.address}: {cut}" for r in reports for cut in r.detail.get("cuts") or ()),
     )  # fmt: skip
     return _judged(group, master, reports, now_ms)
@@ -373,8 +385,9 @@ def _copies(level: str) -> int:
     return int(amount) if amount.isdecimal() else 2 if amount else 1
 
 
-def _register(reports: Sequence[Report]) -> Mapping[str, Any]:
-    for report in reports:
+def _register(reports: Sequence[Report], master: Report | None) -> Mapping[str, Any]:
+    """Returns the register as the master has it, else as the first who answers."""
+    for report in (*((master,) if master is not None else ()), *reports):
         found = report.detail.get("register")
         if report.answers and isinstance(found, Mapping) and found:
             return found

@@ -45,8 +45,16 @@ class _Server(uvicorn.Server):
 class ConsoleServer:
     """`async with`: listens, and looks at the cluster; port 0 takes a free one."""
 
-    def __init__(self, config: ClientConfig, host: str, port: int, *, clock: Clock | None = None) -> None:
-        self.console = Console(config, listen_host=host, clock=clock)
+    def __init__(
+        self,
+        config: ClientConfig,
+        host: str,
+        port: int,
+        *,
+        clock: Clock | None = None,
+        keyed: ClientConfig | None = None,
+    ) -> None:
+        self.console = Console(config, listen_host=host, clock=clock, keyed=keyed)
         self._host = host
         self._port = port
         self._socket: socket.socket | None = None

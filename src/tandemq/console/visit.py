@@ -9,7 +9,7 @@ from urllib.parse import parse_qsl, quote, urlencode
 from starlette.requests import Request
 
 from tandemq.console.links import Link
-from tandemq.console.watch import Snapshot
+from tandemq.console.snapshot import Snapshot
 from tandemq.errors import ClientError
 
 if TYPE_CHECKING:

@@ -8,8 +8,8 @@ import asyncio
 import contextlib
 import logging
 from collections import deque
-from collections.abc import Awaitable, Iterable
-from dataclasses import dataclass, field, replace
+from collections.abc import Awaitable, Iterable, Iterator, Mapping
+from dataclasses import replace
 from typing import Any, TypeVar
 
 from tandemq.client.admin import Admin
@@ -18,6 +18,7 @@ from tandemq.codec import bodies, fastjson
 from tandemq.codec.codes import RequestCode, ResponseCode
 from tandemq.console.axis import Window
 from tandemq.console.picture import Group, Report, draw
+from tandemq.console.snapshot import Change, NameServerView, Series, Snapshot
 from tandemq.errors import ReplyError, TandemError
 from tandemq.model.route import BrokerGroup
 
@@ -28,10 +29,8 @@ IDLE_SECONDS = 5.0
 """Between looks while no page is open."""
 ANSWER_MS = 1_000
 """A node that says nothing for this long does not answer, and the page says so within two seconds."""
-HISTORY = 900
-"""Points of a chart: 15 minutes of seconds."""
 NODES_MAX = 512
-SERIES_MAX = 1024
+SERIES_MAX = 3 * NODES_MAX + 2
 CHANGES_MAX = 200
 FORGET_MS = 3_600_000
 """A node that no name server lists and that nobody heard for an hour is forgotten."""
@@ -39,80 +38,6 @@ EVENTS_EVERY = 5
 """Looks between two questions for events."""
 
 T = TypeVar("T")
-
-
-@dataclass(frozen=True, slots=True)
-class NameServerView:
-    address: str
-    answers: bool
-    error: str = ""
-    brokers: int = 0
-    since_ms: int = 0
-    """When it last answered."""
-
-
-@dataclass(frozen=True, slots=True)
-class Change:
-    """Something this console saw happen, or that a broker told of."""
-
-    at_ms: int
-    group: str
-    what: str
-    text: str
-    tone: str = ""
-    told_by: str = "console"
-
-
-@dataclass(frozen=True, slots=True)
-class Snapshot:
-    """The cluster at one moment."""
-
-    at_ms: int
-    groups: tuple[Group, ...] = ()
-    reports: tuple[Report, ...] = ()
-    name_servers: tuple[NameServerView, ...] = ()
-    problem: str = ""
-    """Why nothing can be said at all."""
-    refusal: str = ""
-    """What the cluster answered to somebody without an account, or whose account is not told."""
-    number: int = 0
-    clusters: tuple[str, ...] = ()
-
-    @property
-    def refused(self) -> bool:
-        return bool(self.refusal)
-
-    @property
-    def in_tps(self) -> float:
-        return sum(m.in_tps or 0 for group in self.groups for m in group.members)
-
-    @property
-    def out_tps(self) -> float:
-        return sum(m.out_tps or 0 for group in self.groups for m in group.members)
-
-
-@dataclass(slots=True)
-class Series:
-    """The last minutes of some figures, a point for each look."""
-
-    times: deque[int] = field(default_factory=lambda: deque(maxlen=HISTORY))
-    values: deque[float | None] = field(default_factory=lambda: deque(maxlen=HISTORY))
-
-    def add(self, at_ms: int, value: float | None) -> None:
-        self.times.append(at_ms)
-        self.values.append(value)
-
-    def thinned(self, points: int = 60) -> list[float | None]:
-        """Returns at most so many values, the largest of each stretch: a peak is not left out."""
-        found = list(self.values)
-        step = max(1, -(-len(found) // points))
-        return [
-            max((v for v in found[i : i + step] if v is not None), default=None) for i in range(0, len(found), step)
-        ]
-
-    @property
-    def peak(self) -> float | None:
-        return max((value for value in self.values if value is not None), default=None)
 
 
 class Watch:
@@ -130,11 +55,17 @@ class Watch:
         """Address of a broker -> the events it keeps."""
         self._reports: dict[tuple[str, str], Report] = {}
         self._servers: dict[str, NameServerView] = {}
+        self._clusters: tuple[str, ...] = ()
+        self._refusal = ""
         self._viewers = 0
-        self._looked = asyncio.Condition()
+        self._waiters: set[asyncio.Event] = set()
+        """One for each who waits for a newer snapshot."""
         self._wanted = asyncio.Event()
         self._task: asyncio.Task[None] | None = None
-        self._number = 0
+        self._checks: set[asyncio.Task[None]] = set()
+        self._asking_events: asyncio.Task[None] | None = None
+        self._looks_to_events = 0
+        self._number = self._noted = 0
 
     # life
 
@@ -143,10 +74,11 @@ class Watch:
             self._task = asyncio.get_running_loop().create_task(self._run(), name="console watch")
 
     async def stop(self) -> None:
-        if self._task is not None:
-            self._task.cancel()
-            await asyncio.gather(self._task, return_exceptions=True)
-            self._task = None
+        tasks = [task for task in (self._task, self._asking_events, *self._checks) if task is not None]
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+        self._task = self._asking_events = None
 
     async def _run(self) -> None:
         while True:
@@ -178,11 +110,11 @@ class Watch:
     async def _next(self, seen: int) -> None:
         self._wanted.set()
         with contextlib.suppress(TimeoutError):
-            async with asyncio.timeout(3 * LOOK_SECONDS), self._looked:
-                await self._looked.wait_for(lambda: self.snapshot.number > seen)
+            async with asyncio.timeout(3 * LOOK_SECONDS):
+                await self.after(seen)
 
     @contextlib.contextmanager
-    def viewing(self) -> Any:
+    def viewing(self) -> Iterator[None]:
         """While a page is open the watch looks every second."""
         self._viewers += 1
         self._wanted.set()
@@ -192,9 +124,15 @@ class Watch:
             self._viewers -= 1
 
     async def after(self, number: int) -> Snapshot:
-        """Waits for a look later than this one."""
-        async with self._looked:
-            await self._looked.wait_for(lambda: self.snapshot.number > number)
+        """Waits for a snapshot later than this one."""
+        newer = asyncio.Event()
+        self._waiters.add(newer)
+        try:
+            while self.snapshot.number <= number:
+                newer.clear()
+                await newer.wait()
+        finally:
+            self._waiters.discard(newer)
         return self.snapshot
 
     def window(self, group: Group) -> int:
@@ -208,37 +146,70 @@ class Watch:
     # looking
 
     async def look(self) -> None:
-        """Asks name servers, then every broker they know or knew, all at once."""
+        """Asks name servers and every broker they know or knew, all at once; then those that are new.
+
+        At once, so that a name server that hangs does not keep back what a broker has to tell.
+        """
         candidates = sorted(self._admin.session.namesrv.candidates())
-        answers = await asyncio.gather(*(self._ask_server(address) for address in candidates))
+        known = self._kept()
+        answers, heard = await asyncio.gather(
+            asyncio.gather(*(self._ask_server(address) for address in candidates)),
+            asyncio.gather(*(self._ask_broker(report) for report in known.values())),
+        )
         listed: dict[tuple[str, str], tuple[int, str]] = {}
         clusters: set[str] = set()
-        refused = ""
+        self._refusal = ""
         for view, groups, names, refusal in answers:
             self._servers[view.address] = view
-            refused = refused or refusal
+            self._refusal = self._refusal or refusal
             clusters.update(names)
             for group in groups:
                 for number, address in group.addresses.items():
                     listed[group.name, address] = (number, group.cluster)
-        await self._ask_brokers(listed)
+        self._clusters = tuple(sorted(clusters)) or self._clusters
+        fresh = [key for key in listed if key not in known][: NODES_MAX - len(known)]
+        heard += await asyncio.gather(*(self._ask_broker(Report.of(key, *listed[key])) for key in fresh))
+        for report in heard:
+            key = (report.group, report.address)
+            if self._reports.get(key) is known.get(key):  # else it was lost after it had answered this look
+                self._take(report, listed if any(view.answers for view, *_ in answers) else None)
+        self._drop_moved(listed)
+        self._publish(candidates)
+
+    def _publish(self, candidates: Iterable[str]) -> None:
+        """Draws what is known now and tells the pages."""
         self._number += 1
         now = self._clock.wall_ms()
         before, reports = self.snapshot, tuple(self._reports.values())
-        refused = refused or next((r.error for r in reports if r.error.startswith("access refused")), "")
-        groups_now = draw(reports, now)
+        refused = self._refusal or next((r.error for r in reports if r.error.startswith("access refused")), "")
         problem = ""
         if not any(server.answers for server in self._servers.values()):
             problem = next((server.error for server in self._servers.values()), "no name server answers")
         self.snapshot = Snapshot(
-            now, groups_now, reports, tuple(self._servers[a] for a in candidates), problem, refused, self._number,
-            tuple(sorted(clusters)) or before.clusters,
+            now, draw(reports, now), reports, tuple(self._servers[a] for a in candidates if a in self._servers),
+            problem, refused, self._number, self._clusters,
         )  # fmt: skip
-        self._remember(before)
-        if self._number % EVENTS_EVERY == 1:
-            await self._ask_events()
-        async with self._looked:
-            self._looked.notify_all()
+        has_changed = self._remember(before)
+        for waiter in self._waiters:
+            waiter.set()
+        self._looks_to_events = 0 if has_changed else self._looks_to_events - 1
+        if self._looks_to_events <= 0 and (self._asking_events is None or self._asking_events.done()):
+            self._looks_to_events = EVENTS_EVERY
+            self._asking_events = asyncio.get_running_loop().create_task(self._ask_events(), name="console events")
+
+    def lost(self, address: str) -> None:
+        """Notes that a connection has closed: who ended it is asked at once, so that pages need not wait for a look."""
+        for report in tuple(self._reports.values()):
+            if report.address == address and report.answers and len(self._checks) < NODES_MAX:
+                task = asyncio.get_running_loop().create_task(self._check(report), name="console check")
+                self._checks.add(task)
+                task.add_done_callback(self._checks.discard)
+
+    async def _check(self, report: Report) -> None:
+        found = await self._ask_broker(report)
+        if not found.answers and (report.group, report.address) in self._reports:
+            self._take(found, None)
+            self._publish(sorted(self._admin.session.namesrv.candidates()))
 
     async def _ask_server(self, address: str) -> tuple[NameServerView, Iterable[BrokerGroup], Iterable[str], str]:
         known = self._servers.get(address)
@@ -260,49 +231,45 @@ class Watch:
         count = sum(len(group.addresses) for group in groups.values())
         return NameServerView(address, True, "", count, self._clock.wall_ms()), groups.values(), clusters, ""
 
-    async def _ask_brokers(self, listed: dict[tuple[str, str], tuple[int, str]]) -> None:
+    def _kept(self) -> dict[tuple[str, str], Report]:
+        """Returns the brokers that are still asked; forgets those that have been gone for long."""
         now = self._clock.wall_ms()
-        places = dict(listed)
         for key, report in list(self._reports.items()):
-            if key in listed:
-                continue
-            if now - report.heard_ms > FORGET_MS:
+            if not report.listed and now - report.heard_ms > FORGET_MS:
                 del self._reports[key]
-            elif any(server.answers for server in self._servers.values()) or report.listed:
-                places[key] = (report.broker_id, report.cluster)
-        chosen = list(places.items())[:NODES_MAX]
-        found = await asyncio.gather(
-            *(self._ask_broker(key, number, cluster, key in listed) for key, (number, cluster) in chosen)
-        )
-        for report in found:
-            self._reports[report.group, report.address] = report
-        self._drop_moved(listed)
+        return dict(self._reports)
+
+    def _take(self, report: Report, listed: Mapping[tuple[str, str], tuple[int, str]] | None) -> None:
+        """Keeps what a broker said, with what name servers say of it; None while none of them says anything."""
+        key = (report.group, report.address)
+        if listed is not None:
+            number, cluster = listed.get(key, (report.broker_id, report.cluster))
+            told = report.detail.get("brokerId", number) if report.answers and report.detail else number
+            report = replace(report, listed=key in listed, broker_id=told, cluster=cluster or report.cluster)
+        self._reports[key] = report
 
     def _drop_moved(self, listed: dict[tuple[str, str], tuple[int, str]]) -> None:
         """A node that came back at another address is not also shown where it was: ids are taken once."""
+        taken = {(name, number) for (name, _), (number, _) in listed.items()}
         for key, report in list(self._reports.items()):
-            taken = {(name, number) for (name, address), (number, _) in listed.items() if address != report.address}
             gone = not report.answers and key not in listed
             if gone and report.broker_id > 0 and (report.group, report.broker_id) in taken:
                 del self._reports[key]
 
-    async def _ask_broker(self, key: tuple[str, str], number: int, cluster: str, is_listed: bool) -> Report:
-        name, address = key
-        known = self._reports.get(key)
-        base = known or Report(group=name, broker_id=number, address=address)
-        base = replace(base, broker_id=number, cluster=cluster or base.cluster, listed=is_listed)
+    async def _ask_broker(self, known: Report) -> Report:
+        address = known.address
         try:
             detail, facts = await asyncio.gather(
                 self._admin.ha_detail(address, timeout_ms=ANSWER_MS), self._facts(address)
             )
         except ReplyError as error:
-            return replace(base, answers=True, error=error.remark or str(error), heard_ms=self._clock.wall_ms())
+            return replace(known, answers=True, error=error.remark or str(error), heard_ms=self._clock.wall_ms())
         except TandemError as error:
-            return replace(base, answers=False, error=str(error))
+            return replace(known, answers=False, error=str(error))
         kind = str(detail.pop("kind", ""))
         return replace(
-            base, kind=kind, detail=detail, facts=facts or base.facts, heard_ms=self._clock.wall_ms(), answers=True,
-            error="", broker_id=detail.get("brokerId", number),
+            known, kind=kind, detail=detail, facts=facts or known.facts, heard_ms=self._clock.wall_ms(), answers=True,
+            error="", broker_id=detail.get("brokerId", known.broker_id),
         )  # fmt: skip
 
     async def _facts(self, address: str) -> dict[str, str]:
@@ -321,8 +288,9 @@ class Watch:
 
     # remembering
 
-    def _remember(self, before: Snapshot) -> None:
-        now = self.snapshot
+    def _remember(self, before: Snapshot) -> bool:
+        """Adds a point to every chart and notes what has changed; returns whether something has."""
+        now, noted = self.snapshot, self._noted
         self._point("in", "", now.at_ms, now.in_tps)
         self._point("out", "", now.at_ms, now.out_tps)
         for group in now.groups:
@@ -337,9 +305,11 @@ class Watch:
                 ):
                     lag = max(0, group.end - member.received)
                 self._point("lag", whom, now.at_ms, lag)
+                self._point("lag_ms", whom, now.at_ms, member.lag_ms if member.answers else None)
                 self._point("in", whom, now.at_ms, member.in_tps)
         if before.number:
             self._note_changes(before)
+        return self._noted != noted
 
     def _point(self, what: str, whom: str, at_ms: int, value: float | None) -> None:
         key = (what, whom)
@@ -358,9 +328,8 @@ class Watch:
                 self._change(report.group, "Joined", f"{report.address} is there", "healthy")
             elif old.answers and not report.answers:
                 role = "the master" if old.detail.get("role") == "master" else "a slave"
-                self._change(
-                    report.group, "Lost", f"{report.address}, {role}, does not answer: {report.error}", "danger"
-                )
+                why = report.error.removeprefix(f"{report.address}: ")
+                self._change(report.group, "Lost", f"{report.address}, {role}, does not answer: {why}", "danger")
             elif report.answers and not old.answers:
                 self._change(report.group, "Back", f"{report.address} answers again", "healthy")
         words = {group.name: (group.tone, _plain(group.word)) for group in before.groups}
@@ -370,10 +339,12 @@ class Watch:
         servers = {server.address: server.answers for server in before.name_servers}
         for server in now.name_servers:
             if servers.get(server.address, server.answers) != server.answers:
-                text = "answers again" if server.answers else f"does not answer: {server.error}"
+                why = server.error.removeprefix(f"{server.address}: ")
+                text = "answers again" if server.answers else f"does not answer: {why}"
                 self._change("", "Name server", f"{server.address} {text}", "" if server.answers else "unknown")
 
     def _change(self, group: str, what: str, text: str, tone: str) -> None:
+        self._noted += 1
         self.changes.appendleft(Change(self._clock.wall_ms(), group, what, text, tone))
 
     def timeline(self, group: str, count_max: int = 12) -> list[Change]:

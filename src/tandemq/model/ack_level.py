@@ -28,9 +28,6 @@ class AckLevel:
         return group_size if self.copies == "all" else self.copies
 
 
-TWO_COPIES: Final = AckLevel(2)
-
-
 def parse_level(text: str) -> AckLevel:
     """Parses `"2"`, `"majority"`, `"all"`, each optionally with `:durable`; `"async"` is one copy, `"sync"` two.
 

@@ -10,7 +10,6 @@ from functools import lru_cache
 # sysFlag bits
 COMPRESSED = 0x1
 MULTI_TAGS = 0x2
-TRANSACTION_NONE = 0x0
 TRANSACTION_PREPARED = 0x4
 TRANSACTION_COMMIT = 0x8
 TRANSACTION_ROLLBACK = 0xC
@@ -71,7 +70,7 @@ def decode_properties(text: bytes) -> dict[str, str]:
 
 
 def java_hash(text: str) -> int:
-    """Java's String.hashCode: signed 32 bit, over UTF-16 units."""
+    """Returns Java's String.hashCode: signed 32 bit, over UTF-16 units."""
     h = 0
     if text.isascii():
         for unit in text.encode():
@@ -128,7 +127,7 @@ class Message:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StoredMessage:
-    """A record of the log, decoded. `body` is as stored: see `codec.compression` for what sys_flag says about it."""
+    """A record of the log, decoded. `body` is as stored: see `formats.compression` for what sys_flag says about it."""
 
     topic: str
     queue_id: int

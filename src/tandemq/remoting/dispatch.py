@@ -13,7 +13,7 @@ requests are never answered, not even with an error. A code without a handler is
 import asyncio
 import logging
 from collections.abc import Awaitable, Callable, Mapping
-from typing import Any
+from typing import Any, Protocol
 
 from tandemq.codec.codes import ResponseCode, code_name
 from tandemq.codec.command import (
@@ -43,6 +43,23 @@ handler declares (None if it declares nothing) and the size of the request in by
 Audit = Callable[[Connection, Command, Rule, int, str], None]
 """Notes an act of an administrator with the code and the remark of its answer."""
 
+Divert = Callable[[Connection, Command], Awaitable[Reply] | None]
+"""Takes a request while the gate refuses; returns who answers it, or None to let the handler refuse it."""
+
+
+class Gate(Protocol):
+    """Says whether this server does at present what its handlers are for."""
+
+    @property
+    def refusal(self) -> ReplyError | None: ...
+
+
+class OpenGate:
+    """Of a server that always does."""
+
+    refusal: ReplyError | None = None
+
+
 _NO_HANDLER = Rule((), is_audited=False)
 """Of a code that nobody answers: whoever has an account is told so."""
 
@@ -70,9 +87,13 @@ class RequestDispatcher:
         admit: Admit | None = None,
         audit: Audit | None = None,
         before: Callable[[], None] | None = None,
+        gate: Gate | None = None,
+        divert: Divert | None = None,
         turns: LoopTurns | None = None,
     ) -> None:
         self._turns = turns
+        self._gate: Gate = gate or OpenGate()
+        self._divert = divert
         self._before = before
         """Called before every request but the sends that `send_handlers` take: whatever those put off is done."""
         self.handlers = {int(code): handler for code, handler in handlers.items()}
@@ -97,7 +118,7 @@ class RequestDispatcher:
     def __call__(self, connection: Connection, frame: Frame) -> None:
         _, header, body = frame
         found = self._send_by_prefix.get(header[:_PREFIX_SIZE])
-        if found is None or found[0] in connection.excluded_codes:
+        if found is None or found[0] in connection.excluded_codes or self._gate.refusal is not None:
             self._dispatch(connection, decode_command(frame), len(header) + len(body))
             return
         code, decode, handler = found
@@ -134,7 +155,11 @@ class RequestDispatcher:
         try:
             if self._admit is not None:
                 self._admit(connection, command, rule, size)
-            reply = self._call(handler, connection, command)
+            reply = None
+            if self._divert is not None and self._gate.refusal is not None:
+                reply = self._divert(connection, command)
+            if reply is None:
+                reply = self._call(handler, connection, command)
         except Exception as error:
             self._fail_command(connection, command, rule, error)
             return
@@ -149,6 +174,17 @@ class RequestDispatcher:
             self._answer(connection, command, rule, reply)
         else:
             self._start(connection, command, rule, reply)
+
+    def run(self, connection: Connection, command: Command) -> Any:
+        """Returns what the handler of a request answers that was admitted before, or elsewhere, for its caller."""
+        handler: Any = self._send.get(command.code) or self.handlers.get(command.code)
+        rule = rule_of(handler) if handler is not None else _NO_HANDLER
+        if command.caller is not None:
+            if rule is None:
+                raise ReplyError(ResponseCode.NO_PERMISSION, f"nothing is declared about {code_name(command.code)}")
+            for need in rule.needs(command):
+                command.caller.require(need)
+        return self._call(handler, connection, command)
 
     def _call(self, handler: Any, connection: Connection, command: Command) -> Any:
         code = command.code

@@ -22,6 +22,8 @@ from tandemq.remoting.connection import Budget, Connection
 from tandemq.remoting.dispatch import (
     Admit,
     Audit,
+    Divert,
+    Gate,
     Handler,
     OnError,
     RequestDispatcher,
@@ -83,6 +85,8 @@ class RemotingServer:
         admit: Admit | None = None,
         audit: Audit | None = None,
         before: Callable[[], None] | None = None,
+        gate: Gate | None = None,
+        divert: Divert | None = None,
     ) -> None:
         self.config = config
         self.turns = LoopTurns()
@@ -94,6 +98,8 @@ class RemotingServer:
             admit=admit,
             audit=audit,
             before=before,
+            gate=gate,
+            divert=divert,
             turns=self.turns,
         )
         self.connections: set[Connection] = set()

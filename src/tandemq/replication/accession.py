@@ -9,15 +9,22 @@
 
 A replica is *heard* when it has promised this candidate's epoch and then told its log and its register.  One whose
 machine crashed counts as silent in 2, 3 and for a promotion cut short: its unsynced tail may be gone.
+
+RocketMQ's slaves can't be heard at all.  Where the register says that their copies were counted (`classic_from`), they
+are silent in 2, 3 and for a promotion cut short, unless the last holder is heard, whose log has what they have.
 """
 
 from collections.abc import Iterable
 from dataclasses import dataclass
 from enum import Enum
+from typing import Final
 
 from tandemq.codec.ha_register import Register
 from tandemq.replication.epochs import place_of
 from tandemq.replication.register import is_newer, newest
+
+CLASSIC: Final = "RocketMQ slaves whose copies were counted"
+"""Stands among the silent ones for all peers that can't be heard."""
 
 
 class Case(Enum):
@@ -28,6 +35,7 @@ class Case(Enum):
     PROMOTED = "another member is promoted"
     LOST_DISK = "the holder's disk is lost"
     NOT_NAMED = "the register does not name this replica"
+    ELECTED = "elected with the coordinator's register"
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,13 +81,18 @@ def is_named(register: Register | None, replica: str, theirs: Register | None) -
     """Whether a replica with this register promises to, follows, or answers that other one, which has `theirs`.
 
     Case 3: the empty store at the last holder's address is answered though its identity is new; so is one that has
-    opened since, when an operator accepted to lose what this replica may hold.
+    opened since, when an operator accepted to lose what this replica may hold.  Then this replica may know another last
+    holder, be it itself, of a promotion cut short: the newer epoch's word that the store at that place was lost counts.
     """
     if register is None or replica in register.member_ids:
         return True
-    if place_of(replica) != place_of(register.holder):
+    place = place_of(replica)
+    if theirs is None:
+        return place == place_of(register.holder)
+    if not is_newer(theirs, register) or (theirs.epoch == register.epoch and place != place_of(register.holder)):
         return False
-    return theirs is None or (is_newer(theirs, register) and register.holder not in theirs.everybody)
+    lost = [one for one in register.member_ids if place_of(one) == place]
+    return bool(lost) and not theirs.everybody.intersection(lost)
 
 
 def judge(me: Heard, opened: bool, heard: Iterable[Heard]) -> Judgement | None:
@@ -96,18 +109,42 @@ def judge(me: Heard, opened: bool, heard: Iterable[Heard]) -> Judgement | None:
     clean = {one.replica for one in (me, *counted) if one.clean}
     everybody, holder = register.everybody, register.holder
     crashed = frozenset(everybody & (present - clean))
+    classic = {CLASSIC} if register.classic_from >= 0 and holder not in clean else set()
     if holder == me.replica:
         if not (opened and own is not None and own.epoch == register.epoch):
             silent = everybody - clean
+            if silent and register.classic_from >= 0:
+                silent |= {CLASSIC}
             missing = frozenset() if len(silent) <= 1 else frozenset(silent)
             return Judgement(Case.CUT_SHORT, register, missing, crashed & missing)
         return Judgement(Case.HOLDER, register, _missing_of_holder(register, present))
     if me.replica in register.member_ids:
-        missing = frozenset(everybody - {holder} - clean)
+        missing = frozenset((everybody - {holder} - clean) | classic)
         return Judgement(Case.PROMOTED, register, missing, crashed & missing, yields=True)
     if own is None and place_of(me.replica) == place_of(holder):
-        missing = frozenset(everybody - {holder, me.replica} - clean)
+        missing = frozenset((everybody - {holder, me.replica} - clean) | classic)
         return Judgement(Case.LOST_DISK, register, missing, crashed & missing, replaces=holder)
+    return Judgement(Case.NOT_NAMED, register, yields=True)
+
+
+def judge_elected(me: Heard, register: Register, heard: Iterable[Heard]) -> Judgement:
+    """Whether this candidate may open by a register that lives with a coordinator, where the newest is always known.
+
+    An in-sync replica: when it has heard every other one but the last holder.  The last holder, and a member that is
+    not in sync: when it has heard everybody in sync.  The empty store at the holder's address: every other member.
+    """
+    present = {me.replica, *(one.replica for one in heard)}
+    clean = {one.replica for one in (me, *heard) if one.clean}
+    in_sync, holder = frozenset(register.in_sync), register.holder
+    if me.replica == holder:
+        return Judgement(Case.ELECTED, register, in_sync - present)
+    if me.replica in register.member_ids:
+        needed = in_sync - {holder} if me.replica in in_sync else in_sync
+        missing = needed - clean
+        return Judgement(Case.ELECTED, register, missing, missing & present)
+    if me.register is None and place_of(me.replica) == place_of(holder):
+        missing = register.member_ids - {holder, me.replica} - clean
+        return Judgement(Case.LOST_DISK, register, missing, missing & present, replaces=holder)
     return Judgement(Case.NOT_NAMED, register, yields=True)
 
 

@@ -26,6 +26,7 @@ from enum import Enum
 from typing import Final
 
 from tandemq.model.ack_level import AckLevel, Copies
+from tandemq.replication.fence import Fence
 from tandemq.replication.waits import WaitHistogram
 
 Done = Callable[["PutStatus", str], None]
@@ -97,6 +98,8 @@ class AckQueue:
         """Nodes of the group: the configured number, or those known if they are more."""
         self.fall_behind_max = fall_behind_max
         """A replica whose received offset is this far behind a record can't be waited for."""
+        self.fence: Fence | None = None
+        """Of a master with a coordinator: until when anything may be acknowledged."""
         self.why_missing = "no slave is connected"
         """Why replicas are missing, for the producer's remark; kept current by the master's state."""
 
@@ -158,6 +161,8 @@ class AckQueue:
         """Every record ending at or below this offset satisfies the level."""
         mark = self._flushed if local_flush or level.durable else _INFINITY
         others = level.needed(self.group_size) - 1
+        if others == 0 and self.fence is not None and self.fence.wants_copies:
+            others = 1
         if others > 0:
             mark = min(mark, self._kth(others, level.durable))
         return mark
@@ -168,6 +173,11 @@ class AckQueue:
         if self._classic and (self._size is None or others + 1 > self._size):
             copies += self._classic.values()
         return copies
+
+    @property
+    def counts_classic(self) -> bool:
+        """Whether copies of RocketMQ's slaves stand among those that may count."""
+        return bool(self._classic)
 
     @property
     def oldest_waiting(self) -> int | None:
@@ -195,7 +205,7 @@ class AckQueue:
         if queue is None:
             queue = self._queues[key] = _LevelQueue(level, local_flush)
             self._measure(queue)
-        if end_offset <= queue.watermark:
+        if end_offset <= queue.watermark and not self.is_fenced:
             if queue.others:
                 self.acknowledged = max(self.acknowledged, end_offset)
             done(PutStatus.PUT_OK, "")
@@ -285,11 +295,20 @@ class AckQueue:
             enough = len(self._counted(others)) >= others
             queue.reach = self._kth(others, False) + self.fall_behind_max if enough else 0
 
+    @property
+    def is_fenced(self) -> bool:
+        """Whether nothing may be acknowledged now: the lease of this reign is over, or about to be."""
+        return self.fence is not None and self.fence.is_closed
+
+    def settle(self) -> None:
+        """Looks again: what may be acknowledged depends on the time too, where there is a fence."""
+        self._settle()
+
     def _settle(self) -> None:
         for queue in tuple(self._queues.values()):
             self._measure(queue)
             mark, waiting = queue.watermark, queue.waiting
-            if not waiting or waiting[0][0] > mark:
+            if not waiting or waiting[0][0] > mark or self.is_fenced:
                 continue
             now, observe = self._now(), self.waits.observe
             while waiting and waiting[0][0] <= mark:

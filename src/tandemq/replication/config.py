@@ -2,6 +2,7 @@
 
 from dataclasses import dataclass
 
+from tandemq.coordination.endpoints import parse_place
 from tandemq.errors import ConfigError
 from tandemq.model.ack_level import AckLevel, parse_level
 from tandemq.settings import check, setting
@@ -198,8 +199,46 @@ class ReplicationConfig:
         minimum=10,
     )
 
+    coordinator: str = setting(
+        "haCoordinator",
+        "",
+        "Where the register of the group lives and elections are decided: etcd://host:port,host:port or, with TLS, "
+        "etcds://host:port. The same on every broker of the group. Empty: the group keeps its register itself and a "
+        "person promotes.",
+    )
+    coordinator_ca_path: str = setting(
+        "haCoordinatorCaPath", "", "PEM certificates that etcd's own must come from; empty: those the system trusts."
+    )
+    coordinator_cert_path: str = setting(
+        "haCoordinatorCertPath", "", "PEM certificate shown to an etcd that asks its clients for one."
+    )
+    coordinator_key_path: str = setting("haCoordinatorKeyPath", "", "PEM key of haCoordinatorCertPath.")
+    coordinator_user: str = setting("haCoordinatorUser", "", "User of an etcd with authentication; empty: none.")
+    coordinator_password: str = setting("haCoordinatorPassword", "", "Password of haCoordinatorUser.")
+    lease_seconds: int = setting(
+        "haLeaseSeconds",
+        2,
+        "With a coordinator: a master that did not renew its lease for this long stops, and another is elected. etcd "
+        "grants no less than 1.5 times its election timeout (2 s by default).",
+        unit="s",
+        minimum=1,
+        maximum=600,
+    )
+    priority: int = setting(
+        "haPriority",
+        0,
+        "With a coordinator: of several that may be elected and have the same log the highest goes first, and it "
+        "takes the reign back when it is in sync again, unless an operator has switched. -1: never elected.",
+        minimum=-1,
+        maximum=1000,
+    )
+
     def __post_init__(self) -> None:
         check(self)
+        if self.coordinator:
+            parse_place(self.coordinator)
+        if bool(self.coordinator_cert_path) != bool(self.coordinator_key_path):
+            raise ConfigError("haCoordinatorCertPath and haCoordinatorKeyPath belong together: set both or none")
         if self.ack_level:
             parse_level(self.ack_level)
         if self.compression not in ("", "zstd"):

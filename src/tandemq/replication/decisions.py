@@ -9,6 +9,7 @@ from typing import NamedTuple
 
 from tandemq.codec import ha_session
 from tandemq.codec.ha_reasons import Reason
+from tandemq.codec.ha_register import Register
 from tandemq.codec.ha_seal import Seal
 from tandemq.replication.epochs import Epoch, ReplicaRecord
 
@@ -86,6 +87,16 @@ class Prepare(NamedTuple):
     """About to open for writes: cut an incomplete last record, flush everything, then tell `prepared(end)`."""
 
 
+class Propose(NamedTuple):
+    """Swap the register where the coordinator keeps it; then tell `swapped` or, if another one is there, `learned`.
+
+    Repeated until the outcome is known: what is written there without this node's knowledge may lose messages.
+    """
+
+    expected: Register | None
+    new: Register
+
+
 class Confirm(NamedTuple):
     """Readers may see everything below `offset`."""
 
@@ -125,6 +136,7 @@ Decision = (
     | Discard
     | FlushSoon
     | Prepare
+    | Propose
     | Confirm
     | Opened
     | SteppedDown

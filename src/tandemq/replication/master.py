@@ -10,11 +10,13 @@ import os
 import socket
 from collections import deque
 from collections.abc import Callable, Iterable, Sequence
+from functools import partial
 from hashlib import sha256
 
 from tandemq.clock import Clock
 from tandemq.codec import ha_session as ha
 from tandemq.codec.ha_reasons import Reason
+from tandemq.codec.ha_register import Register
 from tandemq.errors import DiskFull, StoreError
 from tandemq.replication.decisions import (
     Close,
@@ -24,6 +26,7 @@ from tandemq.replication.decisions import (
     Note,
     Opened,
     Prepare,
+    Propose,
     Save,
     Send,
     SteppedDown,
@@ -31,6 +34,7 @@ from tandemq.replication.decisions import (
 from tandemq.replication.epochs import ReplicaRecord
 from tandemq.replication.hands import StoreHands
 from tandemq.replication.master_state import MasterState, Phase, Place
+from tandemq.replication.packing import PACK_BESIDE_MIN, Packing
 from tandemq.replication.poller import Poller
 from tandemq.replication.session import SessionState
 from tandemq.replication.tls_wire import HaTls, TlsWire
@@ -80,10 +84,12 @@ class MasterShell:
         on_readable: Callable[[], None],
         on_saved: Callable[[ReplicaRecord], None],
         on_event: Callable[[str], None] = lambda event: None,
+        on_proposed: Callable[[Propose], None] = lambda proposal: None,
         tls: HaTls | None = None,
         ack_poll: float = 0.0,
     ) -> None:
         """`ack_poll`: seconds for which a lone send's ack is asked for without sleeping."""
+        self._on_proposed = on_proposed
         self.state = state
         self._tls = tls
         self._poller = Poller(clock, ack_poll, lambda: not self._stopped and state.acks.is_lone)
@@ -112,6 +118,7 @@ class MasterShell:
         self._stopped = False
         self._summing: dict[Place, set[int]] = {}
         """Bulk that is being summed for its seal -> sessions that wait for it."""
+        self._packing = Packing()
 
     # --- life -------------------------------------------------------------------------------------------------------
 
@@ -207,6 +214,7 @@ class MasterShell:
 
     def _lost(self, session: int, text: str) -> None:
         wire = self._wires.pop(session, None)
+        self._packing.forget(session)
         now = self._clock.monotonic()
         if wire is not None and not wire.is_ready:
             self._act(self.state.disconnected(session, now, Reason.TLS, text))
@@ -237,9 +245,9 @@ class MasterShell:
         """Old segments were deleted."""
         self._act(self.state.retained(self._store.first_offset, self._clock.monotonic()))
 
-    def allow(self) -> None:
+    def allow(self, *, group_gone: bool = False) -> None:
         """The operator lets an asking master open without those it waits for."""
-        self._act(self.state.allow(self._clock.monotonic()))
+        self._act(self.state.allow(self._clock.monotonic(), group_gone=group_gone))
         self._arm()
 
     def forget(self, replica: str, *, accept_loss: bool) -> str:
@@ -247,6 +255,21 @@ class MasterShell:
         refusal, decisions = self.state.forget(replica, self._clock.monotonic(), accept_loss=accept_loss)
         self._act(decisions)
         return refusal
+
+    def swapped(self, register: Register) -> None:
+        """The coordinator has written what was proposed."""
+        self._act(self.state.swapped(register, self._clock.monotonic()))
+        self._arm()
+
+    def learned(self, register: Register) -> None:
+        """The coordinator has another register than the one known here."""
+        self._act(self.state.learned(register, self._clock.monotonic()))
+        self._arm()
+
+    def settle(self) -> None:
+        """What may be confirmed depends on the time where there is a lease: looks again."""
+        self.state.acks.settle()
+        self._act(self.state.flushed(self._store.flushed))
 
     def order(self, number: int, text: str) -> None:
         """Somebody else reigns, or the operator demotes."""
@@ -314,7 +337,15 @@ class MasterShell:
             data = store.slice(offset, size)
             if size > ha.BULK_SIZE_MIN and self._sums_beside(session, offset, data, wait=True):
                 return
-            packed = state.packed_frame(session, data)
+            text = b""
+            if state.sessions[session].packs and size >= PACK_BESIDE_MIN:
+                ready = self._packing.take(session, offset, size)
+                if ready is None:
+                    self._packing.begin(self._loop, session, offset, data, partial(self._pump_one, session))
+                    return
+                size, text = ready
+                data = data[:size]
+            packed = state.packed_frame(session, data, text)
             header = packed or state.frame_header(session, data)
             state.sent(session, offset + size, now)
             if packed is not None:
@@ -417,10 +448,13 @@ class MasterShell:
                 wire.send(decision.frame())
         elif isinstance(decision, Close):
             wire = self._wires.pop(decision.session, None)
+            self._packing.forget(decision.session)
             if wire is not None:
                 wire.close()
         elif isinstance(decision, Prepare):
             todo.extend(self.state.prepared(self._hands.prepare(), self._clock.monotonic()))
+        elif isinstance(decision, Propose):
+            self._on_proposed(decision)
         elif isinstance(decision, Opened):
             log.info("open for writes: epoch %d from offset %d", decision.epoch.number, decision.epoch.start)
             self._on_opened()

@@ -2,11 +2,21 @@
 
 Pure: bytes and `now` in, decisions out.
 
-    ASKING ──▶ TAKING ──▶ PREPARING ──▶ SWAPPING ──▶ OPEN
-      └──────────────────────▲  └───────────────────▲     nothing to take back; a group that has no register yet
-    TAKING, PREPARING, SWAPPING ──▶ ASKING                somebody whom the opening needs was lost, or comes anew
-    OPEN ──▶ ASKING                                       a reign that nobody joined meets another of its group
-    every state ──▶ DEPOSED                               a higher epoch, or the operator's order
+    ASKING     ──▶ TAKING        everybody it needs was heard, and one of them has more of the log
+    ASKING     ──▶ PREPARING     everybody was heard and nobody has more; or it may open alone, provisionally
+    TAKING     ──▶ PREPARING     it has what the furthest replica has
+    PREPARING  ──▶ SWAPPING      its log is on disk: the register of its epoch goes to all it heard
+    PREPARING  ──▶ OPEN          provisionally, or in a group that has no register yet
+    SWAPPING   ──▶ OPEN          everybody it heard has stored the register
+    TAKING     ──▶ ASKING        the donor was lost, or another replica that the opening needs
+    PREPARING  ──▶ ASKING        such a replica was lost, or a newer register was met
+    SWAPPING   ──▶ ASKING        such a replica was lost, or has promised a higher number
+    OPEN       ──▶ ASKING        a higher number was promised, or a reign that nobody joined meets its group
+    OPEN       ──▶ TAKING        a provisional reign has heard everybody, and one of them has more
+    OPEN       ──▶ PREPARING     a provisional reign has heard everybody and opens anew
+    any state  ──▶ DEPOSED       a higher epoch reigns, or the operator's order
+
+`tests/sim/test_state_diagrams.py` compares this list, and that of `slave_state`, with what the simulator sees.
 
 Rules (design: the rules that make it safe), and where each one lives:
 
@@ -33,7 +43,7 @@ from tandemq.codec import ha_classic
 from tandemq.codec import ha_session as ha
 from tandemq.codec.ha_classic import Chunk, Head
 from tandemq.codec.ha_reasons import Reason
-from tandemq.codec.ha_register import Member, Register
+from tandemq.codec.ha_register import GROUP_HOME, Member, Register
 from tandemq.codec.ha_seal import SEALED_VERSION, Handshake, SealBroken
 from tandemq.codec.ha_session import (
     Ack,
@@ -52,7 +62,7 @@ from tandemq.codec.ha_session import (
 from tandemq.errors import CodecError
 from tandemq.model.ack_level import AckLevel
 from tandemq.replication import register as registers
-from tandemq.replication.accession import Case, Heard, Judgement, judge
+from tandemq.replication.accession import Case, Heard, Judgement, judge, judge_elected
 from tandemq.replication.acks import AckQueue, PutStatus
 from tandemq.replication.decisions import (
     Append,
@@ -65,6 +75,7 @@ from tandemq.replication.decisions import (
     Note,
     Opened,
     Prepare,
+    Propose,
     Reset,
     Save,
     Send,
@@ -82,7 +93,7 @@ from tandemq.replication.epochs import (
     rank,
     to_items,
 )
-from tandemq.replication.register import RegisterKeeper, is_newer
+from tandemq.replication.register import CoordinatedKeeper, RegisterKeeper, is_newer
 from tandemq.replication.session import STREAMING, Departure, Session, SessionState, departure_of
 
 HELLO_WAIT: Final = 5.0
@@ -146,6 +157,8 @@ class MasterTerms:
     last_file_only: bool = False
     rate_max: int | None = None
     sessions_max: int = 64
+    home: str = GROUP_HOME
+    """Where the register lives; elsewhere than in the group, every swap is a proposal that counts when it is there."""
 
 
 class MasterState:
@@ -163,11 +176,12 @@ class MasterState:
         ask: frozenset[str] = frozenset(),
         ordered: bool = False,
         group_exists: bool = False,
+        register: Register | None = None,
     ) -> None:
         """`ask`: replicas that must be heard before this node writes where there is no register; see `must_ask`.
 
         `ordered`: an operator promotes this node.  `group_exists`: somebody of this name has a register, so that a node
-        without one never begins a group of its own.
+        without one never begins a group of its own.  `register`: what the coordinator has, where there is one.
         """
         self.record = record
         self.terms = terms
@@ -183,7 +197,12 @@ class MasterState:
         self.began_at = now
         self.provisional = False
         """Open, but alone: it acknowledges one copy only, nobody follows it, it opens anew once others are heard."""
+        self.is_coordinated = terms.home != GROUP_HOME
         self.keeper = RegisterKeeper(record.replica, record.register)
+        if self.is_coordinated:
+            self.keeper = CoordinatedKeeper(record.replica, register)
+        self._proposed: tuple[Register, dict[str, object]] | None = None
+        """A swap that the coordinator was asked for and has not answered, and what the record says beside it."""
         self._group_exists = group_exists or record.register is not None
         self._judged: Judgement | None = None
         self._going_provisional = False
@@ -223,7 +242,8 @@ class MasterState:
         if self.register is None:
             # On record, so that a crash before it opens does not forget whom to ask.
             self.record = self.record.with_(in_sync=self.record.in_sync | self._ask)
-        self._campaign(out, self.record.promise.number, now)
+        known = self.register
+        self._campaign(out, max(self.record.promise.number, known.epoch if known is not None else 0), now)
         if self.waiting_for:
             names = ", ".join(sorted(self.waiting_for))
             out.append(Note("asking", f"this master asks {names} for what it may have lost before it takes writes"))
@@ -246,12 +266,19 @@ class MasterState:
         heard = {place_of(session.replica) for session in self._heard()}
         return frozenset(replica for replica in self._ask if place_of(replica) not in heard)
 
-    def allow(self, now: float) -> list[Decision]:
-        """The operator accepts a loss: everybody is asked all the same, then it opens without those that don't come."""
+    def allow(self, now: float, *, group_gone: bool = False) -> list[Decision]:
+        """The operator accepts a loss: everybody is asked all the same, then it opens without those that don't come.
+
+        `group_gone`: of all brokers that answer nobody has a register, so that a group that was here is begun anew.
+        """
         self._allowed = True
         if self._allowed_at is None:
             self._allowed_at = now
         out: list[Decision] = []
+        if group_gone and self._group_exists and self._judgement() is None:
+            text = "the group that was here is begun anew: nobody who answers has its register"
+            out.append(Note("opened-without", text, loud=True))
+            self._group_exists = False
         self._decide(out, now)
         return out
 
@@ -282,6 +309,9 @@ class MasterState:
             for session in self._heard()
             if session.hello is not None
         ]
+        if self.is_coordinated:
+            register = self.register
+            return judge_elected(me, register, heard) if register is not None else None
         lost = self.log.end == self.log.first and record.confirmed > self.log.end
         return judge(me, record.has_opened and not lost, heard)
 
@@ -294,6 +324,8 @@ class MasterState:
             self._decide_by_register(out, judgement, now)
         elif not self._group_exists:
             self._decide_without_register(out, now)
+        elif now >= self._asked_since + self.terms.rejoin_wait:
+            self._say_waiting(out, frozenset({"a replica that has the register of the group"}))
 
     def _decide_by_register(self, out: list[Decision], judgement: Judgement, now: float) -> None:
         register = judgement.register
@@ -459,8 +491,17 @@ class MasterState:
         promise, heard = self.record.promise, self._heard()
         whole = frozenset(session.replica for session in heard if self._holds_all(session))
         register = registers.of_new_epoch(
-            judgement.register, promise.number, promise.id, self._me, whole, judgement.replaces
+            judgement.register,
+            promise.number,
+            promise.id,
+            self._me,
+            whole,
+            judgement.replaces,
+            pinned=self.is_coordinated and self._ordered,
         )
+        if self.is_coordinated:
+            self._propose_epoch(out, register)
+            return
         self.keeper.begin(register)
         self._save(out, **self._of_register(register), before=None, blind_from=-1, alone_from=-1, follows="")
         self.phase = Phase.SWAPPING
@@ -496,6 +537,9 @@ class MasterState:
     def _open_if_stored(self, out: list[Decision], now: float) -> None:
         if self.phase is not Phase.SWAPPING or not all(self.keeper.has_stored(one) for one in self._writes_to):
             return
+        self._open_reign(out, now)
+
+    def _open_reign(self, out: list[Decision], now: float) -> None:
         promise = self.record.promise
         epoch = Epoch(promise.number, promise.id, self.log.end)
         history = self.record.history.opened(epoch.number, epoch.id, epoch.start)
@@ -504,11 +548,73 @@ class MasterState:
         for session in self._heard():
             self._welcome(out, session, now)
 
+    # --- the coordinator's register ---------------------------------------------------------------------------------
+
+    def _propose_epoch(self, out: list[Decision], register: Register) -> None:
+        """The order is: read, hear, take, flush, swap on what was read, open.
+
+        From here on the promise can't be taken back: the swap may happen although nobody tells us so.
+        """
+        self._save(out, before=None)
+        self.phase = Phase.SWAPPING
+        self._proposed = register, {}
+        out.append(Propose(self.register, register))
+
+    @property
+    def proposed(self) -> Register | None:
+        """What the coordinator was asked to write and has not answered."""
+        return self._proposed[0] if self._proposed is not None else None
+
+    def swapped(self, register: Register, now: float) -> list[Decision]:
+        """The coordinator has what was proposed: it counts."""
+        out: list[Decision] = []
+        if self._proposed is None or self._proposed[0] != register:
+            return out
+        (_, more), self._proposed = self._proposed, None
+        if self.phase is Phase.SWAPPING and register.epoch == self.number:
+            self.keeper.begin(register)
+            self._save(out, **self._of_register(register), before=None, blind_from=-1, alone_from=-1, follows="")
+            self._open_reign(out, now)
+        elif self.phase is Phase.OPEN and register.epoch == self.number:
+            self.keeper.swap(self.register, register)
+            self._save(out, **self._of_register(register), **more)
+        elif self.phase is not Phase.DEPOSED:
+            # Another promise was met while the swap was under way: this node is the holder, and asks on.
+            self.keeper.begin(register)
+            self._decide(out, now)
+        return out
+
+    def learned(self, register: Register, now: float) -> list[Decision]:
+        """The coordinator has this one: perhaps our own proposal, perhaps somebody else's."""
+        if self._proposed is not None and self._proposed[0] == register:
+            return self.swapped(register, now)
+        out: list[Decision] = []
+        if not is_newer(register, self.register) or self.phase is Phase.DEPOSED:
+            return out
+        self._proposed = None  # it compared what is there no longer
+        if register.holder != self.record.replica and is_newer_reign(register, self.register):
+            text = f"{register.holder} holds epoch {register.epoch} of the group"
+            self._step_down(out, text, register.epoch, now)
+        elif self.phase is Phase.OPEN and register.epoch == self.number:
+            self.keeper.swap(self.register, register)
+            self._save(out, **self._of_register(register))
+        elif self.phase is Phase.OPEN:
+            self.keeper.begin(register)
+            self._ask_again(
+                out, register.epoch, "a proposal of its own for a later epoch was carried out after all", now
+            )
+        else:
+            self.keeper.begin(register)
+            if self.phase is Phase.SWAPPING:
+                self.phase = Phase.ASKING
+            self._decide(out, now)
+        return out
+
     def _begin(self, out: list[Decision], epoch: Epoch, now: float) -> None:
         self.phase = Phase.OPEN
         self._ordered = False  # the order is carried out: from now on it is the holder, as any other
         # Away until they count; who does not come leaves in time.
-        self._away = dict.fromkeys(self.record.in_sync, (now, self.log.end))
+        self._away = dict.fromkeys(sorted(self.record.in_sync), (now, self.log.end))
         self.acks.restart(self.log.end, "no slave is in sync yet")
         self._count_size()
         out.append(Opened(epoch))
@@ -530,6 +636,10 @@ class MasterState:
         blind = not (self._ask or self._ordered)
         others = self._other_members()
         changes: dict[str, object] = {"members": others, "in_sync": frozenset()}
+        if self.is_coordinated:
+            new = registers.minted(self._new_id(), self._me, home=self.terms.home)
+            self._propose_epoch(out, registers.of_new_epoch(new, promise.number, promise.id, self._me, frozenset()))
+            return
         if not others:
             # Nobody else belongs to it: its register is on this disk, and so everywhere.
             new = registers.minted(self._new_id(), self._me)
@@ -967,6 +1077,8 @@ class MasterState:
         register, replica = self.register, session.replica
         assert register is not None
         assert session.hello is not None
+        if self.proposed is not None and replica in self._saved_in_sync and replica not in self.proposed.in_sync:
+            return  # it is about to leave: what it acknowledges must not count
         if replica in self._saved_in_sync:
             if replica in self.keeper.counted_members:
                 self._away.pop(replica, None)
@@ -974,17 +1086,24 @@ class MasterState:
                 out.append(Note("in-sync", f"replica {replica} ({session.peer}) is in sync"))
         elif replica in register.member_ids:
             if replica not in register.in_sync and self._holds_confirmed(session):
-                self._swap(out, registers.with_in_sync(register, {*register.in_sync, replica}))
+                self._swap(out, self._settled_classic(registers.with_in_sync(register, {*register.in_sync, replica})))
         elif replica in register.joining_ids:
             if not self.keeper.waits_of_joining(replica) and self._holds_confirmed(session):
-                self._swap(out, registers.with_joined(register, replica), alone_from=-1, blind_from=-1, before=None)
+                joined = self._settled_classic(registers.with_joined(register, replica))
+                self._swap(out, joined, alone_from=-1, blind_from=-1, before=None)
         elif session.hello.registers and self.keeper.has_stored(replica):
             newcomer = Member(replica, session.address, session.hello.broker_id)
-            self._swap(out, registers.with_joining(register, newcomer))
-            given = next(one.broker_id for one in (self.register or register).joining if one.replica == replica)
+            joined = registers.with_joining(register, newcomer)
+            if not self._swap(out, joined):
+                return
+            given = next(one.broker_id for one in joined.joining if one.replica == replica)
             if given != session.hello.broker_id:
                 text = f"replica {replica} has brokerId {given}: {session.hello.broker_id} is taken, or it has none"
                 out.append(Note("broker-id", text, loud=True))
+
+    def _settled_classic(self, register: Register) -> Register:
+        """Who comes in sync holds all that copies of RocketMQ's slaves were counted for; none counts now: forget it."""
+        return register if self.acks.counts_classic else registers.without_classic(register)
 
     def _holds_confirmed(self, session: Session) -> bool:
         """Whether it has all that was acknowledged with a copy elsewhere, durably where such levels are used."""
@@ -992,11 +1111,21 @@ class MasterState:
         owed = max(self.acks.acknowledged, self.confirmed if others else 0)
         return (session.durable if self._uses_durable else session.received) >= owed
 
-    def _swap(self, out: list[Decision], new: Register, **more: object) -> None:
-        """The one way in which a reigning master changes the register: on its own disk first, then told."""
+    def _swap(self, out: list[Decision], new: Register, **more: object) -> bool:
+        """The one way in which a reigning master changes the register: on its own disk first, then told.
+
+        With a coordinator: proposed, one at a time; False while it has to wait, and then it is tried again later.
+        """
+        if self.is_coordinated:
+            if self._proposed is not None or self.acks.is_fenced:
+                return False
+            self._proposed = new, more
+            out.append(Propose(self.register, new))
+            return True
         swapped = self.keeper.swap(self.register, new)
         assert swapped
         self._save(out, **self._of_register(new), **more)
+        return True
 
     def _on_registered(self, out: list[Decision], session: Session, stored: Registered, now: float) -> None:
         if self._minting is not None and stored.epoch == self.number and stored.revision == self._minting.revision:
@@ -1065,6 +1194,8 @@ class MasterState:
             return "that is this broker itself: promote another one first", out
         if replica not in register.everybody:
             return f"the register does not name {replica}", out
+        if self.proposed is not None or self.acks.is_fenced:
+            return "the coordinator has not answered the last change of the register yet: try again in a moment", out
         if self.provisional and not accept_loss:
             return "this master reigns provisionally and may lack what that replica holds; use --accept-loss", out
         stay = (register.member_ids & self._saved_in_sync) - {replica, self.record.replica}
@@ -1133,7 +1264,8 @@ class MasterState:
         if session is None or not session.is_streaming or self.phase is not Phase.OPEN:
             return None
         stop = self.record.history.stop_of(session.sent, self.log.end)
-        size = min(stop - session.sent, self.terms.classic_batch if session.classic else self.terms.batch)
+        size_max = self.terms.classic_batch if session.classic else min(self.terms.batch, session.frame_max)
+        size = min(stop - session.sent, size_max)
         if session.packs:
             size = min(size, ha.PACK_SIZE_MAX)
         if self.terms.rate_max is not None:
@@ -1196,15 +1328,18 @@ class MasterState:
         while len(self._digests) > DIGESTS_MAX:
             del self._digests[next(iter(self._digests))]
 
-    def packed_frame(self, session_id: int, data: memoryview | bytes) -> bytes | None:
-        """Returns a batch as the whole frame that a slave behind a thin link asked for; None for any other slave."""
+    def packed_frame(self, session_id: int, data: memoryview | bytes, text: bytes = b"") -> bytes | None:
+        """Returns a batch as the whole frame that a slave behind a thin link asked for; None for any other slave.
+
+        `text` is what the bytes are packed, if the shell has done that already.
+        """
         session = self.sessions[session_id]
         if not session.packs:
             return None
         session.told_confirmed = self.confirmed
         epoch = self.record.history.number_at(session.sent)
         acks = self.acks
-        frame = ha.encode_packed(epoch, session.sent, self.confirmed, data, acks.wants_durable, acks.is_lone)
+        frame = ha.encode_packed(epoch, session.sent, self.confirmed, data, acks.wants_durable, acks.is_lone, text)
         return frame if session.seal is None else ha.sealed(frame, session.seal)
 
     def sent(self, session_id: int, stop: int, now: float) -> None:
@@ -1344,6 +1479,8 @@ class MasterState:
         return out
 
     def _confirm(self, out: list[Decision]) -> None:
+        if self.acks.is_fenced:
+            return
         offset = self._confirmable()
         if offset > self.confirmed:
             self.confirmed = offset
@@ -1353,6 +1490,8 @@ class MasterState:
         """What readers may see: what has the copies of the broker's default level."""
         if self.phase is not Phase.OPEN:
             return 0
+        if self.acks.fence is not None and self.acks.fence.wants_copies:
+            return min(self.acks.watermark(self.terms.level, self.terms.sync_flush), self.log.end)
         if self._is_left_alone():
             # What is on this node's own disk survives all that can still happen to it; a master that never had a
             # slave shows what it has, as RocketMQ does.
@@ -1461,7 +1600,7 @@ class MasterState:
             if now - since >= self.terms.away_max and self.log.flushed >= held
         }
         stay = self.record.in_sync - gone.keys()
-        if not gone or self.provisional:
+        if not gone or self.provisional or self._proposed is not None or self.acks.is_fenced:
             return
         if any(self._durable_of(replica) < max(gone.values()) for replica in stay):
             return
@@ -1496,7 +1635,7 @@ class MasterState:
             self._save(out, reigning=False, in_sync=frozenset())
         elif self.phase is Phase.OPEN and register is not None and not self.provisional:
             # All that was acknowledged is on this node's own disk: nobody has to be heard for it.
-            if self.log.flushed >= self.log.end:
+            if self.log.flushed >= self.log.end and not self.is_coordinated:
                 register = registers.with_in_sync(register, {self.record.replica})
                 self.keeper.swap(self.register, register)
             self._save(out, **self._of_register(register), reigning=False)
@@ -1530,8 +1669,9 @@ class MasterState:
             self._donor = None
             self.phase = Phase.ASKING
         lost = self.phase in (Phase.TAKING, Phase.PREPARING, Phase.SWAPPING) and session.replica in self._writes_to
-        if lost and not self._going_provisional:
-            # It may or may not have stored the register: all are asked again, with a higher number.
+        if lost and not self._going_provisional and not self.is_coordinated:
+            # It may or may not have stored the register: all are asked again, with a higher number. With a coordinator
+            # the register is not theirs to store, and whoever was heard keeps its promise without a session too.
             self.phase = Phase.ASKING
             self._campaign(out, self.number, now)
         if session.state is SessionState.IN_SYNC and not self._counts_elsewhere(session):
@@ -1542,6 +1682,11 @@ class MasterState:
         return any(
             other.replica == session.replica and other.state is SessionState.IN_SYNC for other in self.sessions.values()
         )
+
+
+def is_newer_reign(register: Register, known: Register | None) -> bool:
+    """Whether a register is of a later reign than the one known, and no mere change of it."""
+    return known is None or register.epoch > known.epoch
 
 
 def _since(known: int, now: int) -> int:

@@ -2,8 +2,9 @@
 master.
 
 Between our nodes a slave parks one request at its master (WAIT_FOR_METADATA), which is answered when something
-changed; it then asks for exactly the tables that did, with upstream's own requests.  Against a RocketMQ master it
-asks for all of them every `slaveSyncInterval`, first after 3 s, as a RocketMQ 4 slave does.
+changed; it then asks for exactly the tables that did, with upstream's own requests, and says what it has of them: a
+master that still knows what changed since then answers with that part alone.  Against a RocketMQ master it asks for all
+of them every `slaveSyncInterval`, first after 3 s, as a RocketMQ 4 slave does.
 
 Consumer and delay offsets speak of messages. They travel beside the log and may overtake it; so a master of ours says
 with them how far its log goes, and the slave's tables hold them until its own log is there.
@@ -17,7 +18,7 @@ import asyncio
 import logging
 from collections.abc import Awaitable, Callable, Mapping
 from enum import IntEnum
-from typing import Final, Protocol
+from typing import Any, Final, Protocol
 
 from tandemq.codec.codes import OperatorCode, RequestCode, ResponseCode
 from tandemq.codec.command import Command, encode_response
@@ -42,11 +43,15 @@ class PairCode(IntEnum):
     """Requests between our own brokers and from our own tools; a range upstream does not use."""
 
     WAIT_FOR_METADATA = 32101
-    PROMOTE = 32102
-    DEMOTE = 32103
+    PROMOTE = OperatorCode.PROMOTE
+    DEMOTE = OperatorCode.DEMOTE
     ANNOUNCE = 32104
     HA_DETAIL = OperatorCode.HA_DETAIL
     FORGET = 32106
+    PAUSE = 32107
+    VOUCH = 32108
+    FORWARD = 32110
+    """A request of a client that only a master can answer, handed on by another broker of its group."""
 
 
 TABLES: Final[dict[str, int]] = {
@@ -62,6 +67,14 @@ OURS_ONLY: Final = frozenset({"users"})
 LOG_END: Final = "tandemqLogEnd"
 """Field of the answers with tables of progress: the position of the log at which they are true."""
 
+SINCE: Final = "tandemqSince"
+"""Field of a request for a table: the mark up to which the asker has it, empty if it has nothing.  In the answer: the
+table has only what changed since that mark."""
+MARK: Final = "tandemqMark"
+"""Field of the answer to such a request: the mark up to which the asker has the table with it."""
+LARGE_BODY: Final = 64 << 10
+"""Larger answers are decoded beside the loop."""
+
 LocalOffset = tuple[str, str, int, int]
 """group, topic, queue id, offset"""
 
@@ -73,10 +86,20 @@ class Tables(Protocol):
         """Table name -> text that changes whenever the table does."""
         ...
 
-    def take(self, table: str, body: bytes, position: int | None) -> None:
-        """Replaces (topics, groups, delay) or merges (offsets) what the master has.
+    def held_to(self, table: str) -> str | None:
+        """Returns up to which mark of the master this node has a table, empty for nothing; None if it is not told in
+        parts."""
+        ...
 
-        `position`: how far its log went when it said so; None from a master that does not say.
+    def read(self, table: str, body: bytes, is_part: bool) -> Any:
+        """Decodes what the master said, for `take`; touches nothing, so that any thread may do it."""
+        ...
+
+    def take(self, told: Any, position: int | None, mark: str = "") -> None:
+        """Replaces (topics, groups, delay) or merges (offsets) what the master has, or takes over what changed there.
+
+        `position`: how far its log went when it said so; None from a master that does not say. `mark`: what `held_to`
+        answers from now on.
         """
         ...
 
@@ -239,7 +262,7 @@ class MetadataFollower:
                         await self._sleep(FIRST_POLL)
                         continue  # by now it may be known that the master is one of ours
                     await self._push(address)
-                    await self._fetch(address, [name for name in TABLES if name not in OURS_ONLY])
+                    await self._fetch(address, [name for name in TABLES if name not in OURS_ONLY], is_ours=False)
                     wait = self._interval
                 self._note("")
             except (RemotingError, ReplyError, CodecError) as error:
@@ -268,17 +291,26 @@ class MetadataFollower:
         reply.raise_for_code(ResponseCode.SUCCESS)
         marks = {name: reply.ext[name] for name in TABLES if name in reply.ext}
         changed = [name for name, mark in marks.items() if self._known.get(name) != mark]
-        await self._fetch(address, changed)
+        await self._fetch(address, changed, is_ours=True)
         self._known = marks
 
-    async def _fetch(self, address: str, names: list[str]) -> None:
+    async def _fetch(self, address: str, names: list[str], *, is_ours: bool) -> None:
         for name in names:
-            reply = await self._client.invoke(address, Command(TABLES[name]), REQUEST_TIMEOUT)
+            since = self._tables.held_to(name) if is_ours else None
+            command = Command(TABLES[name], {} if since is None else {SINCE: since})
+            reply = await self._client.invoke(address, command, REQUEST_TIMEOUT)
             reply.raise_for_code(ResponseCode.SUCCESS)
             if reply.body:
-                self._tables.take(name, bytes(reply.body), log_end_of(reply))
+                is_part = bool(since) and reply.ext.get(SINCE) == since
+                told = await self._read(name, bytes(reply.body), is_part)
+                self._tables.take(told, log_end_of(reply), reply.ext.get(MARK, ""))
         if names:
             self.synced_at()
+
+    async def _read(self, name: str, body: bytes, is_part: bool) -> Any:
+        if len(body) <= LARGE_BODY:
+            return self._tables.read(name, body, is_part)
+        return await asyncio.get_running_loop().run_in_executor(None, self._tables.read, name, body, is_part)
 
     async def _push(self, address: str) -> None:
         """Offsets committed here go to the master where they are ahead of its own."""

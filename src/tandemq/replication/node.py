@@ -14,19 +14,20 @@ from pathlib import Path
 
 from tandemq.clock import Clock
 from tandemq.codec.ha_reasons import Reason
-from tandemq.codec.ha_register import Register
+from tandemq.codec.ha_register import GROUP_HOME, Register
 from tandemq.errors import DiskFull, ReplicationError
 from tandemq.model.ack_level import AckLevel
 from tandemq.replication import replica_file
 from tandemq.replication.acks import AckQueue
 from tandemq.replication.config import ReplicationConfig
+from tandemq.replication.decisions import Propose
 from tandemq.replication.epochs import ReplicaRecord, must_ask, new_identity, place_of
 from tandemq.replication.hands import StoreHands
 from tandemq.replication.master import MasterShell
 from tandemq.replication.master_state import MasterState, MasterTerms, Phase
 from tandemq.replication.relay import RelayShell
 from tandemq.replication.relay_state import RelayLog, RelayState, RelayTerms
-from tandemq.replication.session import Departure, Session
+from tandemq.replication.session import Departure, Session, have_all
 from tandemq.replication.slave import ClassicSurvey, Find, SlaveShell
 from tandemq.replication.slave_state import ClassicSlaveState, SlavePhase, SlaveState, SlaveTerms
 from tandemq.replication.status import HaStatus, ReplicaStatus, register_shown
@@ -51,6 +52,10 @@ class NodeCallbacks:
     """A slave has a session with its master."""
     recorded: Callable[[], None] = lambda: None
     """The replica record changed: perhaps the group's members."""
+    lost: Callable[[], None] = lambda: None
+    """A slave's session with its master has ended."""
+    proposed: Callable[[Propose], None] = lambda proposal: None
+    """A master wants the coordinator to change the register."""
 
 
 class ReplicaNode:
@@ -94,6 +99,22 @@ class ReplicaNode:
         self.broker_id = 0
         """The slave's id it was configured with; the register has the last word."""
         self._level = AckLevel(1)
+        self.home = GROUP_HOME
+        """Where the register lives."""
+        self._silence_max = float("inf")
+
+    def coordinate(self, home: str, lease: float) -> None:
+        """The register lives with a coordinator: whoever is silent for a lease is missed."""
+        self.home = home
+        self._silence_max = lease
+
+    @property
+    def _heartbeat(self) -> float:
+        return min(self.config.heartbeat_interval_ms / 1000, self._silence_max / 6)
+
+    @property
+    def _housekeeping(self) -> float:
+        return min(self.config.housekeeping_interval_ms / 1000, self._silence_max * 0.6)
 
     def _load_record(self) -> ReplicaRecord:
         record = replica_file.load(self._disk, self._root)
@@ -123,8 +144,12 @@ class ReplicaNode:
         ordered: bool = False,
         group_exists: bool = False,
         broker_id: int = 0,
+        register: Register | None = None,
     ) -> None:
-        """Listens for slaves and opens for writes, at once or after asking; `ordered` by an operator."""
+        """Listens for slaves and opens for writes, at once or after asking; `ordered` by an operator.
+
+        `register`: what the coordinator has, where there is one.
+        """
         await self.leave_role()
         config = self.config
         self._level = level
@@ -135,10 +160,10 @@ class ReplicaNode:
             broker_id=broker_id,
             sync_flush=self._sync_flush,
             strict_open=strict and not config.open_without_replicas,
-            heartbeat=config.heartbeat_interval_ms / 1000,
-            housekeeping=config.housekeeping_interval_ms / 1000,
+            heartbeat=self._heartbeat,
+            housekeeping=self._housekeeping,
             gap_max=config.gap_in_sync_max,
-            away_max=config.not_caught_up_ms / 1000,
+            away_max=min(config.not_caught_up_ms / 1000, self._silence_max * 0.3),
             rejoin_wait=config.rejoin_wait_ms / 1000,
             readers_wait=config.readers_wait,
             shared_key=config.shared_key,
@@ -148,6 +173,7 @@ class ReplicaNode:
             last_file_only=config.sync_from_last_file,
             rate_max=config.rate_max if config.flow_control else None,
             sessions_max=config.sessions_max,
+            home=self.home,
         )
         log_ends = self.hands.log_ends()
         state = MasterState(
@@ -160,6 +186,7 @@ class ReplicaNode:
             ask=must_ask(self.record, log_ends.end) | ask,
             ordered=ordered,
             group_exists=group_exists,
+            register=register,
         )
         self._store.set_confirmed(state.confirmed)
         self.master = MasterShell(
@@ -171,6 +198,7 @@ class ReplicaNode:
             on_readable=self._callbacks.readable,
             on_saved=self._saved,
             on_event=self.count,
+            on_proposed=self._callbacks.proposed,
             tls=self._tls,
             ack_poll=self.config.ack_poll_us / 1e6,
         )
@@ -200,7 +228,7 @@ class ReplicaNode:
             survey=survey,
             lacks=self.record.lacks,
             on_lacks=self._remember_lacks,
-            on_ended=self._remember_confirmed,
+            on_ended=self._session_ended,
         )
         self._store.set_confirmed(min(self.record.confirmed, self._store.appended))
         await self.slave.start()
@@ -234,8 +262,8 @@ class ReplicaNode:
             group=self._group,
             address=self._address,
             broker_id=self.broker_id,
-            heartbeat=config.heartbeat_interval_ms / 1000,
-            housekeeping=config.housekeeping_interval_ms / 1000,
+            heartbeat=self._heartbeat,
+            housekeeping=self._housekeeping,
             shared_key=config.shared_key,
             last_file_only=config.sync_from_last_file,
             observer=self._observer,
@@ -270,6 +298,10 @@ class ReplicaNode:
             self.count("lacks-history")
         self.record = self.record.with_(lacks=lacks)
         replica_file.save(self._disk, self._root, self.record)
+
+    def _session_ended(self, confirmed: int) -> None:
+        self._remember_confirmed(confirmed)
+        self._callbacks.lost()
 
     def _remember_confirmed(self, confirmed: int) -> None:
         """The next role shows at once what this one knew."""
@@ -368,7 +400,7 @@ class ReplicaNode:
         while self.master is not None:
             sessions = [s for s in self.master.state.sessions.values() if s.is_streaming and not s.observer]
             end = self._store.appended
-            if sessions and all(s.received >= end for s in sessions):
+            if have_all(sessions, end):
                 return
             if self._clock.monotonic() >= deadline:
                 behind = ", ".join(f"{s.replica} at {s.received}" for s in sessions) or "no slave is connected"

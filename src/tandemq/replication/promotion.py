@@ -5,7 +5,7 @@ the operator is told at once, by name, and the master that reigns goes on undist
 by accession.py, from the promises of those who were heard; this only saves a vain attempt.
 """
 
-from tandemq.replication.accession import Heard, judge
+from tandemq.replication.accession import CLASSIC, Heard, judge
 from tandemq.replication.epochs import ReplicaRecord
 
 
@@ -29,6 +29,11 @@ def refusal_of(record: ReplicaRecord, answered: frozenset[str]) -> str:
         return (
             "the machine of this replica crashed since it last had everything, so it may lack acknowledged messages: "
             "promote another, start the last master, or use --accept-loss"
+        )
+    if judgement.missing <= {record.replica, CLASSIC}:
+        return (
+            f"copies on RocketMQ slaves were counted from offset {register.classic_from} on, and those can't be asked: "
+            f"start {register.holder}, which has what they hold, or use --accept-loss"
         )
     names = ", ".join(sorted(judgement.missing - {record.replica}))
     return (

@@ -18,7 +18,7 @@ from typing import Protocol
 
 import msgspec
 
-from tandemq.codec.ha_register import Member, Register
+from tandemq.codec.ha_register import GROUP_HOME, Member, Register
 from tandemq.replication.epochs import place_of
 
 Watch = Callable[[Register], None]
@@ -55,18 +55,30 @@ def newest(registers: Iterable[Register | None]) -> Register | None:
     return found
 
 
-def minted(group_id: str, holder: Member, others: Iterable[Member] = ()) -> Register:
+def minted(group_id: str, holder: Member, others: Iterable[Member] = (), home: str = GROUP_HOME) -> Register:
     """The first register of a group."""
-    register = Register(group_id=group_id, holder=holder.replica, members=(holder,), in_sync=(holder.replica,))
+    register = Register(
+        group_id=group_id, home=home, holder=holder.replica, members=(holder,), in_sync=(holder.replica,)
+    )
     for other in others:
         register = _with_member(register, other)
     return register
 
 
 def of_new_epoch(
-    register: Register, number: int, id: str, holder: Member, in_sync: frozenset[str], replaces: str = ""
+    register: Register,
+    number: int,
+    id: str,
+    holder: Member,
+    in_sync: frozenset[str],
+    replaces: str = "",
+    *,
+    pinned: bool = False,
 ) -> Register:
-    """The register with which a new reign begins; `replaces`: the lost store whose place the holder takes."""
+    """The register with which a new reign begins; `replaces`: the lost store whose place the holder takes.
+
+    `pinned`: an operator chose this holder.
+    """
     known = register.find(holder.replica) or register.find(replaces)
     here = Member(holder.replica, holder.address, known.broker_id if known is not None else holder.broker_id)
     others = [one for one in register.members if one.replica not in (replaces, holder.replica)]
@@ -84,12 +96,20 @@ def of_new_epoch(
         epoch_id=id,
         holder=holder.replica,
         in_sync=tuple(sorted({holder.replica} | (in_sync & (register.member_ids - {replaces})))),
+        # Another member has the whole log: whatever copies of RocketMQ's slaves were counted for can be heard there.
+        classic_from=-1 if in_sync & register.member_ids - {replaces, holder.replica} else register.classic_from,
         revision=register.revision + 1,
+        pinned=pinned,
     )
 
 
 def with_in_sync(register: Register, in_sync: Iterable[str]) -> Register:
     return _next(register, in_sync=tuple(sorted(set(in_sync) & register.member_ids)))
+
+
+def without_classic(register: Register) -> Register:
+    """The same revision without `classic_from`, for a swap by which one comes in sync that holds all acknowledged."""
+    return msgspec.structs.replace(register, classic_from=-1)
 
 
 def with_joining(register: Register, newcomer: Member) -> Register:
@@ -127,6 +147,11 @@ def without(register: Register, replica: str) -> Register:
 
 def with_classic_from(register: Register, offset: int) -> Register:
     return _next(register, classic_from=offset)
+
+
+def with_paused(register: Register, paused: bool) -> Register:
+    """No election until an operator says so, or again."""
+    return _next(register, paused=paused)
 
 
 def replaced_by(register: Register, replica: str) -> Member | None:
@@ -266,3 +291,18 @@ class RegisterKeeper:
 
     def _late(self, replicas: frozenset[str], revision: int) -> frozenset[str]:
         return frozenset(one for one in replicas if self._stored.get(one, -1) < revision)
+
+
+class CoordinatedKeeper(RegisterKeeper):
+    """What this node knows of a register that lives with a coordinator: whatever is written there counts at once."""
+
+    def waits_of_joining(self, replica: str) -> frozenset[str]:
+        return frozenset()
+
+    @property
+    def counted_members(self) -> frozenset[str]:
+        register = self._register
+        return register.member_ids if register is not None else frozenset()
+
+    def size(self, reachable: frozenset[str]) -> int:
+        return self._register.size if self._register is not None else 1

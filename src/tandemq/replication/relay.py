@@ -138,7 +138,7 @@ class RelayShell:
             size = min(batch.size_max, FRAME_SIZE_MAX)
             wire.send(state.frame(session, self._store.slice(batch.offset, size)))
             state.sessions[session].was_sent(batch.offset + size, self._clock.monotonic())
-            budget -= size
+            budget -= TURN_SIZE if state.sessions[session].packs else size  # packing takes time: one frame each turn
 
     def _act(self, decisions: Iterable[Decision]) -> None:
         for decision in decisions:

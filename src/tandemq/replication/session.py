@@ -1,12 +1,13 @@
 """One slave as its master sees it: a connection, its state, its offsets.  Pure."""
 
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 from enum import Enum
 
 from tandemq.codec.ha_classic import ReportReader
 from tandemq.codec.ha_reasons import Reason
 from tandemq.codec.ha_seal import Seal
-from tandemq.codec.ha_session import PREAMBLE_SIZE_MAX, FrameReader, Hello
+from tandemq.codec.ha_session import PREAMBLE_SIZE_MAX, Hello, SessionReader
 from tandemq.replication.epochs import History
 
 
@@ -30,6 +31,11 @@ class SessionState(Enum):
 
 
 STREAMING = (SessionState.CATCHING_UP, SessionState.IN_SYNC)
+
+FRAME_SIZE_FIRST = 1 << 20
+FRAME_SIZE_LEAST = 64 << 10
+QUICK_S, SLOW_S = 0.125, 0.5
+"""A frame that leaves in less time may be followed by a larger one; after one that takes longer they are smaller."""
 
 
 @dataclass(slots=True)
@@ -76,11 +82,15 @@ class Session:
     """It has stored the register that a group of the version before is about to get."""
     caught_up_at: float | None = None
     """Since when, or last when, it had everything."""
-    sent_bytes: int = 0
+    frame_max: int = FRAME_SIZE_FIRST
+    """Log bytes of a frame that take less than a second on this link: what a cut link or a heartbeat loses by one."""
+    frame_size: int = 0
+    frame_at: float = 0.0
+    """Log bytes of the last frame, and when it began to leave."""
     budget: float = 0.0
     budget_at: float = 0.0
     reports: ReportReader = field(default_factory=ReportReader)
-    frames: FrameReader = field(default_factory=lambda: FrameReader(PREAMBLE_SIZE_MAX))
+    frames: SessionReader = field(default_factory=lambda: SessionReader(PREAMBLE_SIZE_MAX))
     rate_bytes: int = 0
     rate_from: float = 0.0
     rate: float = 0.0
@@ -97,8 +107,14 @@ class Session:
     def was_sent(self, stop: int, now: float) -> None:
         """Log bytes up to `stop` are on their way."""
         size = stop - self.sent
+        if self.frame_size == self.frame_max:  # more followed at once, so the time until now is what it took
+            took = now - self.frame_at
+            if took > SLOW_S:
+                self.frame_max = max(FRAME_SIZE_LEAST, self.frame_max // 2)
+            elif took < QUICK_S:
+                self.frame_max *= 2
+        self.frame_size, self.frame_at = size, now
         self.sent = stop
-        self.sent_bytes += size
         self.last_sent = now
         self.budget -= size
         self.rate_bytes += size
@@ -141,3 +157,9 @@ def departure_of(session: Session, before: Departure | None, reason: Reason, tex
         address, had_at = before.address or session.address, before.had_everything_at
         received, durable, applied = before.received, before.durable, before.applied
     return Departure(now, reason, text, address, received, durable, applied, had_at)
+
+
+def have_all(sessions: Iterable[Session], end: int) -> bool:
+    """Whether a master may hand over: somebody follows it, and all who do have everything up to `end`."""
+    following = [session for session in sessions if session.is_streaming and not session.observer]
+    return bool(following) and all(session.received >= end for session in following)

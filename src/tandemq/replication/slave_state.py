@@ -2,10 +2,17 @@
 
 Extended session (`SlaveState`):
 
-    IDLE ─▶ GREETED ─▶ TOLD ─────────────▶ FOLLOWING     the master is open, and its WELCOME says from where
-                        └─▶ WAITING ───────────▲         it still asks: its WELCOME says so, and comes again
-                              └─▶ DONATING ────┘         and takes from us what it lost
-    every state ─▶ IDLE                                  the connection ended, by either side
+    IDLE       ──▶ GREETED       it connected and said so
+    GREETED    ──▶ TOLD          the master's challenge came; the answer tells the promise, the log and the register
+    TOLD       ──▶ FOLLOWING     the master is open, and its WELCOME says from where
+    TOLD       ──▶ WAITING       the master still asks: its WELCOME says so, and comes again
+    WAITING    ──▶ DONATING      the master takes from this replica what it lost
+    WAITING    ──▶ FOLLOWING     the master has opened
+    DONATING   ──▶ FOLLOWING     the master has opened
+    WAITING    ──▶ TOLD          the master challenges again, with a higher number
+    DONATING   ──▶ TOLD          the master challenges again, with a higher number
+    FOLLOWING  ──▶ TOLD          the master challenges again, with a higher number
+    any state  ──▶ IDLE          the connection ended, by either side
 
 Classic session (`ClassicSlaveState`): report, take frames, report.  No identity, no history, no checks but contiguity,
 as upstream's slave does; only that we report at once and take any split.
@@ -24,7 +31,7 @@ from tandemq.codec import ha_classic
 from tandemq.codec import ha_session as ha
 from tandemq.codec.ha_classic import Chunk, Head, TransferReader
 from tandemq.codec.ha_reasons import Reason
-from tandemq.codec.ha_register import Register
+from tandemq.codec.ha_register import GROUP_HOME, Register
 from tandemq.codec.ha_seal import SEALED_VERSION, Handshake, Seal
 from tandemq.codec.ha_session import (
     Challenge,
@@ -103,7 +110,7 @@ class FrameInProgress:
     it."""
 
     def __init__(self) -> None:
-        self._frames: ha.FrameReader | TransferReader = TransferReader()
+        self._frames: ha.SessionReader | TransferReader = TransferReader()
         self._head: Head | None = None
         self._pending = bytearray()
         self._direct = 0
@@ -181,7 +188,7 @@ class SlaveState(FrameInProgress):
         self._seal: Seal | None = None
         """Of our frames, in a group with a key, once the master has proven it."""
         self._number = 0
-        self._frames: ha.FrameReader = ha.FrameReader()
+        self._frames: ha.SessionReader = ha.SessionReader()
         self._acked = (-1, -1)
         self._give_from = self._give_stop = 0
 
@@ -190,7 +197,7 @@ class SlaveState(FrameInProgress):
     def connected(self, session: int, now: float) -> list[Decision]:
         """A connection to the master's HA port stands: we speak first."""
         self._session = session
-        self._frames = ha.FrameReader()
+        self._frames = ha.SessionReader()
         self._drop_partial()
         self._nonce = self._new_id()
         self._seal = None
@@ -336,6 +343,8 @@ class SlaveState(FrameInProgress):
                 known = theirs
                 self._save(out, register=theirs)
                 out.append(Note("forgotten", "the group was made to forget this replica; it joins again", loud=True))
+            elif theirs.home != GROUP_HOME:
+                known = theirs  # a coordinator has it, so it counts whether or not this replica was told
         if is_named(known, challenge.replica, theirs):
             return ""
         return f"the register of the group does not name {challenge.replica or 'a master of the version before'}"

@@ -15,11 +15,13 @@ A block is a command, `----`, and what the nodes and the operator then said, unt
     nodes COUNT level LEVEL [async]   a new group; n0 is configured as master
     send NODE COUNT [LEVEL]           so many messages; says how many were acknowledged
     kill | power | stop | start NODE  kill -9, power cut, a stop in order, a start
+    power NODE after COUNT            the power goes after so many more operations of its disk
     wipe NODE                         a new, empty disk in a dead node
     cut NODE | heal                   nothing passes to and from it; everything passes again
-    promote NODE [accept-loss]        `tandemq broker promote`
+    promote NODE [accept-loss]        `tandemq broker promote`; with the flag also of a master that waits
     demote NODE                       `tandemq broker demote`
     forget NODE REPLICA [accept-loss] `tandemq ha forget`; a replica is given by its node, or as lost:NODE
+    classic NODE NAME                 a RocketMQ slave of that name connects, and keeps and reports what it is sent
     wait SECONDS                      time passes
     register NODE                     what its disk says of the group
     holds NODE                        how many of all acknowledged messages are in its log
@@ -28,6 +30,7 @@ A block is a command, `----`, and what the nodes and the operator then said, unt
 from collections.abc import Callable
 from random import Random
 
+from tandemq.codec.ha_classic import Chunk, Head, TransferReader, encode_report
 from tandemq.model.ack_level import AckLevel
 from tandemq.replication.acks import PutStatus
 from tandemq.replication.master_state import MasterTerms
@@ -116,8 +119,8 @@ class Story(World):
 
     def _look_once(self) -> None:
         for node in self.nodes:
-            if node.alive and node.master is not None and node.record.register is not None:
-                self._look(node, node.record.register)
+            if node.alive and node.master is not None:
+                self._look(node)
 
     def _node(self, name: str) -> SimNode:
         return next(node for node in self.nodes if node.name == name)
@@ -150,8 +153,12 @@ class Story(World):
     def _do_kill(self, name: str) -> None:
         self._node(name).die(power=False)
 
-    def _do_power(self, name: str) -> None:
-        self._node(name).die(power=True)
+    def _do_power(self, name: str, after: str = "", count: str = "") -> None:
+        node = self._node(name)
+        if after:
+            node.disk.crash_at = len(node.disk.steps) + int(count)
+        else:
+            node.die(power=True)
 
     def _do_stop(self, name: str) -> None:
         self._node(name).stop()
@@ -169,6 +176,24 @@ class Story(World):
 
     def _do_heal(self) -> None:
         self.network.heal()
+
+    def _do_classic(self, name: str, peer: str) -> None:
+        node = self._node(name)
+        reader, have = TransferReader(), 0
+
+        def receive(data: bytes) -> None:
+            nonlocal have
+            for event in reader.feed(data):
+                if isinstance(event, Head) and event.size:
+                    have = event.offset
+                elif isinstance(event, Chunk):
+                    have += len(event.data)
+            assert link is not None
+            self.network.send(link, encode_report(have))
+
+        link = self.network.connect(peer, name, node.accept, lambda data: receive(data), lambda: None)
+        assert link is not None
+        self.network.send(link, encode_report(0))
 
     def _do_wait(self, seconds: str) -> None:
         self._run(float(seconds))
@@ -193,6 +218,10 @@ class Story(World):
 
     def _do_promote(self, name: str, flag: str = "") -> None:
         node = self._node(name)
+        if flag and node.master is not None and not node.is_open:
+            node.act(node.master.allow(self.events.now, group_gone=self._is_group_gone(node)))
+            self._run(0.5)
+            return
         if not node.alive or node.slave is None:
             self.said.append(f"{name} is no slave")
             return

@@ -21,11 +21,11 @@ from random import Random
 
 from tandemq.broker.reign import Own, Seen, Step, View, decide
 from tandemq.codec.ha_classic import Chunk, Head, TransferReader, encode_report
-from tandemq.codec.ha_register import Register
 from tandemq.model.ack_level import AckLevel
 from tandemq.replication.acks import PutStatus
 from tandemq.replication.master_state import MasterTerms, Phase
 from tandemq.replication.promotion import refusal_of
+from tandemq.replication.session import have_all
 from tandemq.replication.slave_state import SlaveTerms
 from tandemq.sim.ledger import Entry, Ledger, Violation
 from tandemq.sim.network import EventQueue, SimulatedNetwork
@@ -305,38 +305,41 @@ class World(Watcher):
     def _look_around(self) -> None:
         """Every master asks the members it can reach whom they take for theirs, as brokers do when they register."""
         for node in self.nodes:
-            if node.alive and node.master is not None and node.record.register is not None:
-                self._look(node, node.record.register)
+            if node.alive and node.master is not None:
+                self._look(node)
         self.events.after(self.random.uniform(0.1, 0.3), self._look_around)
 
-    def _look(self, node: SimNode, register: Register) -> None:
-        now = self.events.now
-        seen = []
-        for other in self.nodes:
-            if other is node or not other.alive or now < other.paused_until or not self._reaches(node, other):
-                continue
-            theirs = other.record.register
-            if theirs is not None:
-                regular = other.is_open and other.master is not None and not other.master.provisional
-                seen.append(
-                    Seen(
-                        address=other.name,
-                        is_open=regular,
-                        group_id=theirs.group_id,
-                        register=theirs.version,
-                        holder=theirs.holder,
-                    )
-                )
+    def _look(self, node: SimNode) -> None:
+        now, record = self.events.now, node.record
+        register, last = record.register, record.last_reign
         own = Own(
             address=node.name,
             is_open=node.is_open,
-            replica=node.record.replica,
-            group_id=register.group_id,
-            register=register.version,
+            reign=(last.number, last.id) if last is not None else (0, ""),
+            claim=(record.promise.number, record.promise.id),
+            replica=record.replica,
+            group_id=register.group_id if register is not None else "",
+            register=register.version if register is not None else (0, 0),
         )
+        seen = [_seen(other) for other in self._answering(node)]
         verdict = decide(own, View(seen=seen), waited=True, allowed=False)
         if verdict.step is Step.FOLLOW and not node.ordered:
             node.guarded(lambda: node.act(node.master.order(0, verdict.why, now)) if node.master else None)
+
+    def _answering(self, node: SimNode) -> list[SimNode]:
+        """Who answers a node that asks around."""
+        now = self.events.now
+        there = [n for n in self.nodes if n.alive and n is not node and now >= n.paused_until]
+        return [n for n in there if self._reaches(node, n)]
+
+    def _is_group_gone(self, node: SimNode) -> bool:
+        """Whether of all who answer nobody has a register."""
+        return not any(other.record.register is not None for other in self._answering(node))
+
+    def _accept_loss(self, node: SimNode) -> None:
+        """`tandemq broker promote --accept-loss` of a master that waits."""
+        gone = self._is_group_gone(node)
+        node.guarded(lambda: node.act(node.master.allow(self.events.now, group_gone=gone)) if node.master else None)
 
     def _reaches(self, one: SimNode, other: SimNode) -> bool:
         blocked = self.network.blocked
@@ -453,9 +456,7 @@ class World(Watcher):
 
     def _answers(self, node: SimNode) -> frozenset[str]:
         """The replicas that answer a node which asks around."""
-        now = self.events.now
-        there = [n for n in self.nodes if n.alive and n is not node and now >= n.paused_until]
-        return frozenset(n.record.replica for n in there if self._reaches(node, n))
+        return frozenset(n.record.replica for n in self._answering(node))
 
     def _demote(self, old: SimNode, then: Callable[[], None]) -> None:
         """Hands over: no more writes, the slaves get everything, then it steps down; or it goes on as before."""
@@ -467,8 +468,7 @@ class World(Watcher):
             if not old.alive or old.incarnation != incarnation or master is None or not old.is_open:
                 then()
                 return
-            sessions = [one for one in master.sessions.values() if one.is_streaming]
-            if sessions and all(one.received >= old.store.appended for one in sessions):
+            if have_all(master.sessions.values(), old.store.appended):
                 self._tell(f"{old.name} hands over")
                 old.guarded(lambda: old.act(master.order(0, "the operator demotes it", self.events.now)))
                 then()
@@ -807,10 +807,28 @@ class World(Watcher):
             if losing and asking:
                 node = self.random.choice(asking)
                 self._tell(f"the operator accepts a loss on {node.name}")
-                node.guarded(lambda: node.act(node.master.allow(self.events.now)) if node.master else None)
+                self._accept_loss(node)
             else:
                 self._promote(accept_loss=losing)
         self.events.after(0.3, self._settle)
+
+
+def _seen(node: SimNode) -> Seen:
+    """What a node tells one that asks around."""
+    record, register, last = node.record, node.record.register, node.record.last_reign
+    known = (register.group_id, register.version, register.holder) if register is not None else ("", (0, 0), "")
+    reign = (last.number, last.id) if last is not None else (0, "")
+    is_master = node.master is not None
+    return Seen(
+        address=node.name,
+        is_master=is_master,
+        is_open=node.is_open and node.master is not None and not node.master.provisional,
+        claim=(record.promise.number, record.promise.id) if is_master else reign,
+        follows=node.follows.name if node.is_following and node.follows is not None else "",
+        group_id=known[0],
+        register=known[1],
+        holder=known[2],
+    )
 
 
 FAULTS: dict[str, int] = {

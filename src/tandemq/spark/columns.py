@@ -76,11 +76,6 @@ KAFKA_COLUMNS: dict[str, tuple[str, pa.DataType, str]] = {
 }
 """The columns of `schema=kafka`, in Kafka's order."""
 
-OUR_NAMES = {
-    "key": "keys", "value": "body", "topic": "topic", "offset": "queue_offset", "timestamp": "store_timestamp",
-}  # fmt: skip
-"""Kafka's columns that one of ours stands for."""
-
 _MAYBE_NULL = {"keys", "tags", CORRUPT, "key", HEADERS}
 """All others have a value in every whole message. Spark is told so: it checks no row for a null that can't be there,
 which takes a tenth of its time in a scan."""

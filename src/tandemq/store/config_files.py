@@ -14,9 +14,6 @@ from tandemq.formats.layout import CONFIG, journal_path
 from tandemq.store.disk import Disk
 
 TOPICS = "topics.json"
-SUBSCRIPTION_GROUPS = "subscriptionGroup.json"
-CONSUMER_OFFSETS = "consumerOffset.json"
-DELAY_OFFSETS = "delayOffset.json"
 
 
 class ConfigFiles:

@@ -13,6 +13,8 @@ from tandemq.formats.queue_entry import ENTRY, ENTRY_SIZE, FILLER, FILLER_SIZE, 
 from tandemq.store.disk import Disk
 
 _EMPTY = bytes(ENTRY_SIZE)
+_FILLERS_AT_ONCE = 4096
+"""Entries that a search reads at a time where it has met a filler: a run of them is as long as a file at most."""
 
 
 class ConsumeQueue:
@@ -308,29 +310,41 @@ class ConsumeQueue:
         return self._disk.read_at(self._path(file_index), (start - file_index) * ENTRY_SIZE, count * ENTRY_SIZE)
 
     def lower_bound(self, physical_offset: int) -> int:
-        """The first entry at or above a physical offset; `count` if none."""
+        """Returns the first entry of a message at or above a physical offset, `count` if there is none."""
         low, high = self.first, self.count
+        found = high
         while low < high:
             middle = (low + high) // 2
-            if self.entry(middle)[0] < physical_offset:
-                low = middle + 1
-            else:
+            real = self._skip_fillers(middle, high)
+            if real == high:
                 high = middle
-        return low
+            elif self.entry(real)[0] < physical_offset:
+                low = real + 1
+            else:
+                high, found = middle, real
+        return found
+
+    def _skip_fillers(self, start: int, stop: int) -> int:
+        """Returns the first entry of [start, stop) that is no filler, `stop` if there is none.
+
+        Fillers point nowhere, so a bisection that took one for an entry would go the wrong way.
+        """
+        count = 1
+        while start < stop:
+            found = self.entries(start, min(count, stop - start))
+            read = len(found) // ENTRY_SIZE
+            if found != FILLER * read:
+                at = next(at for at in range(0, len(found), ENTRY_SIZE) if found[at : at + ENTRY_SIZE] != FILLER)
+                return start + at // ENTRY_SIZE
+            start += read
+            count = _FILLERS_AT_ONCE
+        return stop
 
     def min_offset(self, log_start: int) -> int:
-        """The first entry that still has its message; equal to `count` if none has."""
+        """Returns the first entry that still has its message, `count` if none has."""
         if self.min_known_for != log_start:
-            low, high = self.first, self.count
-            while low < high:
-                middle = (low + high) // 2
-                physical_offset, size, _ = self.entry(middle)
-                if physical_offset < log_start or size == FILLER_SIZE:
-                    low = middle + 1
-                else:
-                    high = middle
-            self.min_index = low
-            if low < self.count:  # an empty answer changes with the next entry
+            self.min_index = self.lower_bound(log_start)
+            if self.min_index < self.count:  # an empty answer changes with the next entry
                 self.min_known_for = log_start
         return self.min_index
 

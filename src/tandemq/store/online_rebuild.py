@@ -180,6 +180,7 @@ class OnlineRebuild:
     def _step(self, size: int) -> None:
         before = self.dispatcher.position
         self.unsynced |= self.dispatcher.run(self._owner.dispatched, size)
+        self.unsynced &= self.queues.table.keys()  # the log may say that a topic was deleted
         if self.dispatcher.position == before:
             raise StoreError(
                 f"the rebuild stopped at offset {before}: {self.dispatcher.problem or 'no whole record there'}; "
@@ -229,14 +230,14 @@ class OnlineRebuild:
         disk, rebuild = self._disk, self._root / layout.REBUILD
         files: list[Path] = []
         directories = {self._root, rebuild, rebuild / layout.CONSUME_QUEUE}
-        for key in self.unsynced & self.queues.table.keys():
+        for key in sorted(self.unsynced & self.queues.table.keys()):
             queue = self.queues.table[key]
             files += queue.take_dirty()[0]
             directories.update((queue.directory, queue.directory.parent))
         self.unsynced.clear()
         self.queues.take_new_directories()
         if self.index is not None:
-            files += self.index.take_dirty()
+            files += self.index.take_dirty()[0]
             directories.add(rebuild / layout.INDEX)
 
         def sync() -> None:

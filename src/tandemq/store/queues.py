@@ -219,7 +219,7 @@ class QueueTable:
         self._disk.sync_directory(self._root)
 
     def write_tails(self, keys: Iterable[tuple[str, int]]) -> None:
-        for key in keys:
+        for key in sorted(keys):  # always in one order, so that a disk that fills up does so at the same file
             queue = self.table.get(key)
             if queue is not None:
                 queue.write_tail()

@@ -78,7 +78,7 @@ class Report:
 
 
 def verify(disk: Disk, root: Path, config: StoreConfig, progress: Progress | None = None) -> Report:
-    """A report; problems are in it, nothing is raised for them."""
+    """Returns a report; problems are in it, nothing is raised for them."""
     return _Pass(disk, root, config, progress).run()
 
 
@@ -345,8 +345,8 @@ def _tag_keys(properties: bytes) -> Iterator[bytes]:
 
 
 _USED_TWICE = (
-    "index/{name} was filled twice: RocketMQ names index files by the millisecond, so of two files made in the same one "
-    "the second overwrote the first, whose keys are not found; `tandemq store rebuild` adds them"
+    "index/{name} was filled twice: RocketMQ names index files by the millisecond, so of two files made in the same "
+    "one the second overwrote the first, whose keys are not found; `tandemq store rebuild` adds them"
 )
 """What the slots still held leads from the first entry of a slot to an entry of another one. A search compares hashes
 and goes downwards, so it finds what it should."""
@@ -405,7 +405,7 @@ class _IndexCheck:
         return found
 
     def finish(self, clean: bool, end_offset: int) -> int:
-        """How many keys at the end of the log are not indexed yet."""
+        """Returns how many keys at the end of the log are not indexed yet."""
         while self._ahead is not None:
             if clean or self._ahead[1] < end_offset:
                 self._stray(self._ahead[1])

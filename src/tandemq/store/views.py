@@ -68,6 +68,9 @@ class Views:
         self._last_handed = clock.monotonic()
         self._durable_offset = -1
         """Where the last checkpoint vouches up to."""
+        self._unsynced: ViewsWork | None = None
+        """What was handed over last and is not known to be durable. A cut makes the flusher forget it, and the next
+        checkpoint vouches for its files too: they are synced with the next work."""
         self._rebuild: OnlineRebuild | None = None
 
     def _new_index(self, root: Path) -> KeyIndex:
@@ -125,7 +128,7 @@ class Views:
         return (self._clock.monotonic() - self._last_handed) * 1000 >= self._config.flush_views_interval_ms
 
     def hand_over(self) -> None:
-        """Queue entries into their files, and the list of what to sync to whoever syncs."""
+        """Writes queue entries into their files, and gives the list of what to sync to whoever syncs."""
         if not self.is_open or self._read_only or self._flusher.views_busy:
             return
         self._last_handed = self._clock.monotonic()
@@ -136,20 +139,22 @@ class Views:
         self._flusher.want_views(False)
 
     def sync(self, clean: bool = False) -> None:
-        """Views and checkpoint durable now, in this thread."""
+        """Makes views and checkpoint durable now, in this thread."""
         with self._flusher.paused():
             self._flusher.forget_views()
             self.sync_paused(clean)
 
     def sync_paused(self, clean: bool = False) -> None:
-        """Likewise, for those who hold the flusher's lock."""
+        """Does what `sync` does, for those who hold the flusher's lock."""
         self._flusher.sync_views_now(self.work(clean))
 
     def work(self, clean: bool) -> ViewsWork:
         self.write_tails()
-        files: list[Path] = []
-        directories = self.queue_table.take_new_directories()
-        for key in self.dirty:
+        unsynced = self._unsynced
+        files = list(unsynced.files) if unsynced is not None else []
+        directories = list(unsynced.directories) if unsynced is not None else []
+        directories += self.queue_table.take_new_directories()
+        for key in sorted(self.dirty):
             queue = self.queue_table.table.get(key)
             if queue is not None:
                 paths, named = queue.take_dirty()
@@ -159,7 +164,10 @@ class Views:
         self.dirty.clear()
         index_name, index_count = "", 1
         if self.index is not None:
-            files += self.index.take_dirty()
+            paths, named = self.index.take_dirty()
+            files += paths
+            if named:
+                directories += [self.index.directory, self._root]
             newest = self.index.newest
             if newest is not None:
                 index_name, index_count = newest.path.name, newest.count
@@ -174,7 +182,7 @@ class Views:
         )
         data = self._checkpoint_data(point, self.dispatcher.last_timestamp)
         path = self._root / layout.CHECKPOINT
-        replacements: list[Callable[[], None]] = []
+        replacements = list(unsynced.replacements) if unsynced is not None else []
         if self.queue_table.starts_changed:
             self.queue_table.starts_changed = False
             replacements.append(self._starts_file.replacement(encode_starts(self._current_starts())))
@@ -184,9 +192,12 @@ class Views:
 
         def done() -> None:
             self._durable_offset = position
+            self._unsynced = None
 
         obsolete = self.queue_table.deleted_below(position)
-        return ViewsWork(position, files, directories, data, path, replacements, obsolete, done)
+        files, directories = list(dict.fromkeys(files)), list(dict.fromkeys(directories))
+        self._unsynced = ViewsWork(position, files, directories, data, path, replacements, obsolete, done)
+        return self._unsynced
 
     def _checkpoint_data(self, point: ViewsPoint, timestamp: int) -> bytes:
         return self.checkpoint.written(
@@ -278,7 +289,7 @@ class Views:
             self._rebuild.cancelled = reason
 
     def adopt(self, rebuild: OnlineRebuild) -> int:
-        """The last step of a rebuild: its views replace ours, all or nothing. How many queues had another end."""
+        """Replaces our views by those of a rebuild, all or nothing. Returns how many queues had another end."""
         with self._flusher.paused():
             self._flusher.forget_views()
             self._flusher._sync_log()

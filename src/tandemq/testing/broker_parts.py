@@ -36,6 +36,8 @@ STORE = StoreConfig(commit_log_segment_size=4 * 1024 * 1024, index_slots=100, in
 class FakeConnection:
     """What handlers do with a connection, kept: `sent` are the commands, `answers` are given to `invoke` in turn."""
 
+    is_forwarded = False
+
     def __init__(self, peer: str = "10.0.0.9:40000") -> None:
         self.peer = peer
         self.peer_host_bytes = bytes((10, 0, 0, 9)) + (40000).to_bytes(4, "big")

@@ -12,7 +12,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import TypeVar
 
-from tandemq.broker.broker import Broker, ReplicationFactory
+from tandemq.broker.broker import Broker
 from tandemq.broker.config import BrokerConfig, BrokerRole
 from tandemq.clock import Clock
 from tandemq.namesrv.config import NamesrvConfig
@@ -79,10 +79,9 @@ class LocalCluster:
         *,
         role: BrokerRole | None = None,
         properties: dict[str, str] | None = None,
-        replication: ReplicationFactory | None = None,
     ) -> Broker:
         """Starts one and waits until the name servers know it. `properties` are RocketMQ's names, as in broker.conf."""
-        broker = self._build(name, broker_id, role, self._properties | (properties or {}), replication)
+        broker = self._build(name, broker_id, role, self._properties | (properties or {}))
         self.brokers.append(broker)
         await self._start(broker)
         return broker
@@ -113,7 +112,6 @@ class LocalCluster:
         broker_id: int,
         role: BrokerRole | None,
         properties: dict[str, str],
-        replication: ReplicationFactory | None,
     ) -> Broker:
         chosen_role = role or (BrokerRole.SLAVE if broker_id else BrokerRole.ASYNC_MASTER)
         broker = BrokerConfig(
@@ -132,7 +130,6 @@ class LocalCluster:
             _with(remoting, properties),
             _with(ReplicationConfig(), properties),
             self._clock,
-            replication=replication,
         )
 
 

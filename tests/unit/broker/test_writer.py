@@ -22,7 +22,7 @@ class Bench:
     """A writer, and who waits for what it does."""
 
     def __init__(self) -> None:
-        clock = ManualClock()
+        clock = self.clock = ManualClock()
         self.awaited = False
         self.turns = 0
         self.arrived: list[Queues] = []
@@ -57,8 +57,8 @@ class Bench:
 
 @pytest.fixture
 def endless(monkeypatch: pytest.MonkeyPatch) -> None:
-    """What is put off stays put off: a busy machine may take longer than the timer for a few turns."""
-    monkeypatch.setattr(writer, "LAZY_DELAY", 3600.0)
+    """What is put off while more is sent stays put off."""
+    monkeypatch.setattr(writer, "PUT_OFF_MAX", 3600.0)
 
 
 def test_a_parked_pull_gets_its_message_at_the_end_of_the_turn() -> None:
@@ -96,6 +96,69 @@ def test_what_was_put_off_comes_by_itself() -> None:
             while not bench.arrived:  # nobody to be told by
                 await bench.turn()
         assert bench.store.dispatched == bench.store.appended
+
+    asyncio.run(story())
+
+
+def test_what_was_put_off_is_done_as_soon_as_nothing_more_is_sent(endless: None) -> None:
+    """No timer: the loop looked at its sockets once in between and found nothing to read."""
+
+    async def story() -> None:
+        bench = Bench()
+        bench.append()
+        await bench.turn()
+        bench.append()  # came with the sockets that the loop looked at: more may follow
+        await bench.turn()
+        assert bench.arrived == []
+        await bench.turn()
+        assert bench.arrived == [{("T", 0)}]
+        assert bench.store.dispatched == bench.store.appended
+        assert bench.turns == 1
+
+    asyncio.run(story())
+
+
+def test_who_sends_without_a_pause_does_not_put_it_off_for_ever() -> None:
+    async def story() -> None:
+        bench = Bench()
+        for _ in range(10):
+            bench.append()
+            await bench.turn()
+        assert bench.arrived == []
+        bench.clock.advance(writer.PUT_OFF_MAX)
+        bench.append()
+        await bench.turn()
+        assert bench.arrived == [{("T", 0)}]
+
+    asyncio.run(story())
+
+
+def test_much_that_was_put_off_is_done_in_slices(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(writer, "SLICE_SIZE", 1)
+
+    async def story() -> None:
+        bench = Bench()
+        for _ in range(5):
+            bench.append()
+        reached = {bench.store.dispatched}
+        async with asyncio.timeout(10):
+            while bench.store.dispatched < bench.store.appended:
+                await bench.turn()
+                reached.add(bench.store.dispatched)
+        assert len(reached) == 6, "a record in each turn, others in between"
+
+    asyncio.run(story())
+
+
+def test_whoever_asks_sees_all_of_it_in_one_go(endless: None, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(writer, "SLICE_SIZE", 1)
+
+    async def story() -> None:
+        bench = Bench()
+        for _ in range(5):
+            bench.append()
+        bench.writer.catch_up()
+        assert bench.store.reader.queue_range("T", 0) == (0, 5)
 
     asyncio.run(story())
 

@@ -29,6 +29,10 @@ def test_exit_codes(error: BaseException, code: int) -> None:
     [
         (OSError(errno.EADDRINUSE, "Address already in use"), "another process has the port"),
         (PermissionError(errno.EACCES, "Permission denied", "/x"), "/x: permission denied; choose a place"),
+        (
+            OSError(errno.ENOENT, "No such file or directory", "/proc/x"),
+            "/proc/x: no such file or directory; is the path",
+        ),
         (OSError(errno.ENOSPC, "No space left on device", "/x"), "make room"),
         (ModuleNotFoundError("x", name="deltalake.table"), "deltalake is not installed"),
         (KeyError("x"), "a mistake of ours: KeyError: 'x'; the same command with --debug"),

@@ -21,3 +21,16 @@ def test_a_part_is_imported_without_the_others() -> None:
     code = "from tandemq.client import *; print(Producer.__name__, TAG, TandemError.__name__)"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout.strip() == "Producer TAG TandemError"
+
+
+def test_no_name_is_hidden_by_a_module_once_that_is_imported() -> None:
+    """An imported submodule becomes an attribute of its package, under a name that no function may have then."""
+    code = (
+        "import pkgutil, importlib, types, tandemq.client as client\n"
+        "for found in pkgutil.iter_modules(client.__path__):\n"
+        "    if found.name != 'otel':\n"
+        "        importlib.import_module(f'tandemq.client.{found.name}')\n"
+        "print([name for name in client.__all__ if isinstance(getattr(client, name), types.ModuleType)])"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == "[]"

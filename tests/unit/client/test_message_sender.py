@@ -199,3 +199,14 @@ async def test_a_consumer_s_own_message_gets_one_attempt() -> None:
     refusing(cluster, ResponseCode.SYSTEM_BUSY, "a:1")
     with pytest.raises(Exception, match="said no"):
         await send_once(cluster.session(), "inner", ITEM)
+
+
+@on_loop
+async def test_a_consumer_s_own_message_follows_a_master_that_moved() -> None:
+    cluster = FakeCluster(brokers={"a": {0: "old:1"}})
+    session = cluster.session()
+    await session.route("T")
+    refusing(cluster, ResponseCode.SERVICE_NOT_AVAILABLE, "old:1")
+    cluster.brokers["a"] = {0: "new:1"}
+    assert (await send_once(session, "inner", ITEM)).ok
+    assert [address for address, _, _ in cluster.sent] == ["new:1"]

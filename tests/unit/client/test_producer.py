@@ -7,9 +7,17 @@ import pytest
 from tests.unit.client.fake_cluster import NAMESRV, FakeCluster, on_loop, turns
 
 from tandemq.client.producer import Producer
-from tandemq.codec.codes import RequestCode
+from tandemq.codec.codes import RequestCode, ResponseCode
 from tandemq.codec.command import Command
-from tandemq.errors import ClientClosed, ClientError, InvalidMessage, NoRoute, RequestTimeout, SendFailed
+from tandemq.errors import (
+    ClientClosed,
+    ClientError,
+    InvalidMessage,
+    NoRoute,
+    RequestTimeout,
+    SendFailed,
+    TandemError,
+)
 from tandemq.model.message import Message, decode_properties
 from tandemq.model.topic import QueueRef
 from tandemq.testing.waiting import until
@@ -254,3 +262,29 @@ async def test_a_first_send_to_a_topic_is_followed_by_a_heartbeat() -> None:
         assert producer.topics() == ("T",)
         assert producer.consumer_info() is None
         assert producer.session._heartbeat_wanted.is_set()
+
+
+@pytest.mark.parametrize("how", ["refused", "slave"])
+@pytest.mark.parametrize("oneway", [False, True])
+@on_loop
+async def test_a_producer_without_retries_finds_a_new_master_for_its_next_send(how: str, oneway: bool) -> None:
+    """The send that meets the old master fails, as asked for; the route is asked for at once all the same."""
+    cluster = FakeCluster(brokers={"a": {0: "old:1"}})
+    async with Producer("p", session=cluster.session(retry_times=0, route_interval_ms=600_000)) as producer:
+        send = producer.send_oneway if oneway and how == "refused" else producer.send
+        await send(ONE)
+        cluster.brokers["a"] = {0: "new:1"}
+        if how == "refused":
+            cluster.dead.add("old:1")
+        else:
+            taken = cluster.on[RequestCode.SEND_MESSAGE_V2]
+            cluster.on[RequestCode.SEND_MESSAGE_V2] = lambda address, command: (
+                Command(ResponseCode.SERVICE_NOT_AVAILABLE, remark="a slave")
+                if address == "old:1"
+                else taken(address, command)
+            )
+        with pytest.raises(TandemError):
+            await send(ONE)
+        await until(lambda: producer.session.routes.master("a") == "new:1", "the new route", seconds=10)
+        await send(ONE)
+    assert [address for address, _, _ in cluster.sent] == ["old:1", "new:1"]

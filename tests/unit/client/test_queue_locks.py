@@ -86,6 +86,17 @@ async def test_a_new_master_is_asked_for_the_lock() -> None:
 
 
 @on_loop
+async def test_a_lock_is_freed_at_a_new_master() -> None:
+    cluster = FakeCluster(brokers={"a": {0: "old:1"}})
+    locks = await made(cluster)
+    assert (await locks.acquire([ONE])).granted == {ONE}
+    cluster.brokers["a"] = {0: "new:1"}
+    cluster.dead.add("old:1")
+    await locks.release([ONE])
+    assert cluster.locks == {}
+
+
+@on_loop
 async def test_a_lock_that_is_not_trusted_is_asked_for_until_it_is_back() -> None:
     cluster = FakeCluster()
     locks = await made(cluster)

@@ -53,12 +53,12 @@ def test_round_trips(value: object, write: object, read: object, dumps: object) 
 def test_tables_round_trip() -> None:
     topics = bodies.topic_table_of(bodies.topic_table_json([TOPIC], VERSION))
     assert topics == ({"t": TOPIC}, VERSION)
-    groups = bodies.group_table_of(bodies.group_table_json([GROUP], VERSION))
-    assert groups == ({"g": GROUP}, VERSION)
-    written = fastjson.dumps_unquoted(bodies.offset_table_json({"t@g": {0: 5}}, VERSION))
-    assert b'"t@g":{0:5}' in written
-    assert bodies.offset_table_of(fastjson.loads(written)) == ({"t@g": {0: 5}}, VERSION)
-    assert bodies.delay_offsets_of(fastjson.loads(b'{"offsetTable":{1:8,18:0}}')) == ({1: 8, 18: 0}, DataVersion())
+    version = bodies.data_version_json(VERSION)
+    groups = {"subscriptionGroupTable": {"g": bodies.group_config_json(GROUP)}, "dataVersion": version}
+    assert bodies.group_table_of(groups) == ({"g": GROUP}, VERSION)
+    offsets = fastjson.dumps_unquoted({"offsetTable": {"t@g": {0: 5}}, "dataVersion": version})
+    assert b'"t@g":{0:5}' in offsets
+    assert bodies.offset_table_of(fastjson.loads(offsets)) == ({"t@g": {0: 5}}, VERSION)
 
 
 def test_route_text_has_no_blank_and_the_keys_a_client_needs() -> None:

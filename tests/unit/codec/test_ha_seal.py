@@ -9,8 +9,8 @@ from tandemq.codec.ha_seal import SEAL_SIZE, Handshake, Seal, SealBroken
 from tandemq.codec.ha_session import (
     Ack,
     Farewell,
-    FrameReader,
     Refuse,
+    SessionReader,
     Start,
     encode_ack,
     encode_control,
@@ -25,8 +25,8 @@ def seals(key: str = "key", *parts: object) -> tuple[Seal, Seal]:
     return Handshake(key, *(parts or PARTS)).seals()  # type: ignore[arg-type]
 
 
-def reader(seal: Seal) -> FrameReader:
-    secured = FrameReader()
+def reader(seal: Seal) -> SessionReader:
+    secured = SessionReader()
     secured.secure(seal)
     return secured
 
@@ -99,7 +99,7 @@ def test_without_a_seal_only_a_farewell_is_heard_and_it_carries_no_epoch() -> No
     with pytest.raises(SealBroken):
         list(secured.feed(encode_ack(1, 2, 3, 4)))
     with pytest.raises(SealBroken):
-        list(FrameReader().feed(sealed(encode_ack(1, 2, 3, 4), seals()[0])))
+        list(SessionReader().feed(sealed(encode_ack(1, 2, 3, 4), seals()[0])))
 
 
 def test_a_seal_tells_nothing_of_its_key() -> None:

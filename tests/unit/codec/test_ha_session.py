@@ -11,11 +11,11 @@ from tandemq.codec.ha_session import (
     Ack,
     Challenge,
     EpochItem,
-    FrameReader,
     Hello,
     Members,
     Preamble,
     Refuse,
+    SessionReader,
     Start,
     Take,
     Welcome,
@@ -70,7 +70,7 @@ def test_an_extended_stream_decodes_the_same_however_it_is_split(size: int) -> N
         Ack(7, 5768, 5000, 4500),
         Head(5768, 0, 7, 5768),
     ]
-    assert decoded(FrameReader(), pieces(stream, size)) == expected
+    assert decoded(SessionReader(), pieces(stream, size)) == expected
 
 
 @pytest.mark.parametrize("size", [1000, ha.BULK_SIZE_MIN + 100_000])
@@ -80,17 +80,17 @@ def test_damaged_log_bytes_are_noticed_at_the_end_of_the_frame(size: int) -> Non
     for at in (0, size - 1):
         damaged = bytearray(data)
         damaged[at] ^= 1
-        reader = FrameReader()
+        reader = SessionReader()
         decoded(reader, [header, bytes(damaged)])
         assert not reader.sound
-    reader = FrameReader()
+    reader = SessionReader()
     decoded(reader, [header, *pieces(data, 70_001)])
     assert reader.sound
 
 
 def test_bytes_received_straight_into_the_log_are_summed_as_if_they_had_been_fed() -> None:
     data = bytes(range(200)) * 100
-    reader = FrameReader()
+    reader = SessionReader()
     list(reader.feed(ha.encode_data_header(1, 0, 0, data) + data[:300]))
     assert reader.missing == len(data) - 300
     assert not reader.took(memoryview(data)[300:900])
@@ -100,7 +100,7 @@ def test_bytes_received_straight_into_the_log_are_summed_as_if_they_had_been_fed
 
 def test_the_middle_of_a_bulk_frame_may_pass_unseen_but_its_edges_may_not() -> None:
     data = memoryview(bytes(range(256)) * 4500)
-    reader = ha.FrameReader()
+    reader = ha.SessionReader()
     [head] = reader.feed(ha.encode_data_header(1, 0, 0, data))
     assert isinstance(head, Head)
     assert reader.unsummed == 0
@@ -119,14 +119,14 @@ def test_a_flipped_bit_in_a_header_is_an_error_not_a_long_wait(at: int) -> None:
     frame = bytearray(ha.encode_ack(1, 2, 3, 4))
     frame[at] ^= 0x10
     with pytest.raises(CodecError):
-        list(FrameReader().feed(bytes(frame) + bytes(100)))
+        list(SessionReader().feed(bytes(frame) + bytes(100)))
 
 
 def test_a_flipped_bit_in_a_control_frame_is_an_error() -> None:
     frame = bytearray(ha.encode_control(Start(1, 2, 3)))
     frame[-3] ^= 1
     with pytest.raises(CodecError):
-        list(FrameReader().feed(bytes(frame)))
+        list(SessionReader().feed(bytes(frame)))
 
 
 def test_the_first_byte_tells_the_two_protocols_apart() -> None:
@@ -151,7 +151,7 @@ PACKED = ha.encode_packed(7, 100, 90, b"log bytes " * 1000, flush=True)
 @pytest.mark.parametrize("size", [1, 7, 16, 1000, len(PACKED)])
 def test_a_packed_frame_is_the_same_however_it_is_split(size: int) -> None:
     assert len(PACKED) < 200
-    reader = FrameReader()
+    reader = SessionReader()
     (found,) = [event for piece in pieces(PACKED, size) for event in reader.feed(piece)]
     assert found == ha.Packed(Head(100, 10_000, 7, 90, True, False), b"log bytes " * 1000)
     assert reader.sound
@@ -164,7 +164,7 @@ def test_a_packed_frame_that_lies_about_its_size_is_refused_at_its_limit() -> No
         payload = ha._PACKED.pack(7, 100, 90, size) + bomb
         frame = ha._header(ha.FrameType.PACKED, len(payload), ha.crc32(payload)) + payload
         with pytest.raises(CodecError, match="packed HA frame"):
-            list(FrameReader().feed(frame))
+            list(SessionReader().feed(frame))
 
 
 def test_a_damaged_packed_frame_is_noticed() -> None:
@@ -172,4 +172,4 @@ def test_a_damaged_packed_frame_is_noticed() -> None:
         damaged = bytearray(PACKED)
         damaged[at] ^= 1
         with pytest.raises(CodecError):
-            list(FrameReader().feed(bytes(damaged)))
+            list(SessionReader().feed(bytes(damaged)))

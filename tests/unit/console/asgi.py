@@ -5,7 +5,7 @@ from typing import Any
 
 from tandemq.client.config import ClientConfig
 from tandemq.console.app import Console
-from tandemq.console.watch import Snapshot
+from tandemq.console.snapshot import Snapshot
 
 FAR_MS = 2**52
 """A snapshot of the far future is always fresh: nothing is asked of the network."""

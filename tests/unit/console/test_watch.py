@@ -7,7 +7,7 @@ from typing import Any
 from tandemq.codec import bodies, fastjson
 from tandemq.codec.codes import RequestCode, ResponseCode
 from tandemq.codec.command import Command
-from tandemq.console.watch import HISTORY, Series, Watch
+from tandemq.console.watch import Watch
 from tandemq.errors import RemotingError
 from tandemq.model.route import BrokerGroup
 
@@ -18,6 +18,8 @@ class FakeCluster:
     def __init__(self) -> None:
         self.now = 1_000_000
         self.down: set[str] = set()
+        self.hangs: set[str] = set()
+        self.released = asyncio.Event()
         self.refuses = False
         self.addresses = {0: "10.0.0.1:1", 1: "10.0.0.2:1"}
         self.namesrv = SimpleNamespace(candidates=lambda: ("ns-1:1", "ns-2:1"))
@@ -30,6 +32,8 @@ class FakeCluster:
         return self.now / 1000
 
     async def invoke(self, address: str, code: int, ext: Any, *, timeout_ms: int) -> Command:
+        if address in self.hangs:
+            await self.released.wait()
         if address in self.down:
             raise RemotingError(f"{address}: refused")
         if self.refuses:
@@ -54,6 +58,7 @@ def looked(cluster: FakeCluster, watch: Watch, times: int = 1) -> None:
         for _ in range(times):
             cluster.now += 1000
             await watch.look()
+            await asyncio.gather(*(task for task in asyncio.all_tasks() if task is not asyncio.current_task()))
 
     asyncio.run(look())
 
@@ -108,11 +113,35 @@ def test_a_cluster_that_wants_an_account_says_so() -> None:
     assert watch.snapshot.refusal == "access refused: no AccessKey given"
 
 
-def test_the_past_is_bounded_and_peaks_are_kept() -> None:
-    series = Series()
-    for number in range(HISTORY + 10):
-        series.add(number, 100.0 if number == 500 else 1.0)
-    assert len(series.values) == HISTORY
-    assert max(value or 0 for value in series.thinned(60)) == 100.0
-    assert len(series.thinned(60)) == 60
-    assert series.peak == 100.0
+def test_a_lost_connection_is_told_at_once_though_another_node_hangs() -> None:
+    """Pages say within two seconds that the master is gone: they wait for no look, and for no name server."""
+    cluster, watch = make()
+
+    async def story() -> None:
+        await watch.look()
+        seen = watch.snapshot.number
+        cluster.hangs.add("ns-1:1")
+        looking = asyncio.create_task(watch.look())
+        await asyncio.sleep(0)
+        cluster.down.add("10.0.0.1:1")
+        watch.lost("10.0.0.1:1")
+        found = await asyncio.wait_for(watch.after(seen), 10)
+        assert found.groups[0].word.startswith("no master")
+        assert not looking.done()
+        cluster.hangs.clear()
+        cluster.released.set()
+        await looking
+        assert watch.snapshot.groups[0].word.startswith("no master"), "an older answer does not bring it back"
+        await watch.stop()
+
+    asyncio.run(story())
+
+
+def test_brokers_are_asked_on_while_no_name_server_answers() -> None:
+    cluster, watch = make()
+    looked(cluster, watch)
+    cluster.down.update({"ns-1:1", "ns-2:1"})
+    looked(cluster, watch, 3)
+    cluster.down.add("10.0.0.1:1")
+    looked(cluster, watch)
+    assert watch.snapshot.groups[0].word.startswith("no master")

@@ -9,7 +9,6 @@ from tandemq.formats.record import (
     check_record,
     encode_record,
     parse_record,
-    read_header,
     store_timestamp,
     tail_bounds,
     verify_crc,
@@ -68,7 +67,7 @@ def test_round_trip(born: bytes, store: bytes, topic: str, body: bytes) -> None:
     start, stop, properties_start, properties_stop = tail_bounds(raw, 0)
     assert raw[start:stop].decode() == topic
     assert decode_properties(raw[properties_start:properties_stop]) == {"TAGS": "A"}
-    assert read_header(raw, 0).magic == (0xDAA320A7 if len(topic.encode()) <= 127 else 0xDAA320AB)
+    assert int.from_bytes(raw[4:8], "big") == (0xDAA320A7 if len(topic.encode()) <= 127 else 0xDAA320AB)
 
 
 def test_every_shorter_piece_is_refused() -> None:

@@ -1,7 +1,9 @@
 """Who may open for writes: each case of the register, and what it must have heard."""
 
+import msgspec
+
 from tandemq.codec.ha_register import Member, Register
-from tandemq.replication.accession import Case, Heard, is_named, judge
+from tandemq.replication.accession import CLASSIC, Case, Heard, is_named, judge
 
 A, B, C, D = "a:1#1", "b:1#1", "c:1#1", "d:1#1"
 
@@ -112,3 +114,34 @@ def test_who_is_answered() -> None:
     assert is_named(pair, "a:1#2", None), "the lost holder's empty store"
     assert not is_named(pair, "a:1#2", pair)
     assert not is_named(pair, "b:1#2", None), "a lost slave's store only joins"
+
+
+def test_a_new_store_that_reigns_is_answered_by_one_whose_own_promotion_was_cut_short() -> None:
+    mine, again = register(A, B, C, holder=C, epoch=4), "a:1#2"
+    theirs = register(again, B, C, holder=again, epoch=5)
+    assert is_named(mine, again, theirs), "the newer epoch says that the store at that place was lost"
+    assert not is_named(mine, again, register(again, B, C, holder=again, epoch=4)), "not one of the same epoch"
+    assert not is_named(mine, again, register(A, again, B, C, holder=again, epoch=5)), "nobody was lost there"
+    assert not is_named(mine, "x:1#1", register("x:1#1", B, C, holder="x:1#1", epoch=5)), "a stranger"
+
+
+def test_rocketmq_slaves_whose_copies_were_counted_are_silent_unless_the_last_holder_is_heard() -> None:
+    counted = msgspec.structs.replace(register(A, B, C), classic_from=100)
+    promoted = judge(Heard(B, counted), True, [Heard(C, counted)])
+    assert promoted is not None
+    assert (promoted.case, promoted.missing) == (Case.PROMOTED, {CLASSIC})
+    with_holder = judge(Heard(B, counted), True, [Heard(C, counted), Heard(A, counted)])
+    assert with_holder is not None
+    assert with_holder.may_open
+    crashed_holder = judge(Heard(B, counted), True, [Heard(C, counted), Heard(A, counted, clean=False)])
+    assert crashed_holder is not None
+    assert crashed_holder.missing == {CLASSIC}
+    lost_disk = judge(Heard("a:1#2", None), False, [Heard(B, counted), Heard(C, counted)])
+    assert lost_disk is not None
+    assert (lost_disk.case, lost_disk.missing) == (Case.LOST_DISK, {CLASSIC})
+    cut_short = judge(Heard(A, counted), False, [Heard(B, counted)])
+    assert cut_short is not None
+    assert (cut_short.case, cut_short.missing) == (Case.CUT_SHORT, {C, CLASSIC}), "the silent one and these are two"
+    holder = judge(Heard(A, msgspec.structs.replace(counted, in_sync=(A, B))), True, [Heard(B, counted)])
+    assert holder is not None
+    assert holder.may_open, "its own log has what they were counted for"

@@ -8,7 +8,7 @@ import pytest
 
 from tandemq.codec import ha_session as ha
 from tandemq.codec.ha_classic import Head
-from tandemq.model.ack_level import TWO_COPIES
+from tandemq.model.ack_level import AckLevel
 from tandemq.replication.acks import AckQueue, PutStatus
 from tandemq.replication.master import MasterShell
 from tandemq.replication.master_state import Phase
@@ -54,7 +54,7 @@ def master(monkeypatch: pytest.MonkeyPatch) -> MasterShell:
 
 
 def send(master: MasterShell, told: list[PutStatus]) -> None:
-    master.state.acks.add(END, TWO_COPIES, False, 1e9, lambda status, reason: told.append(status))
+    master.state.acks.add(END, AckLevel(2), False, 1e9, lambda status, reason: told.append(status))
     master.appended()
 
 
@@ -148,6 +148,6 @@ def test_one_processor_is_never_kept_from_the_other_side(monkeypatch: pytest.Mon
 @pytest.mark.parametrize("flush", [False, True])
 @pytest.mark.parametrize("lone", [False, True])
 def test_a_frame_says_whether_a_single_send_waits(flush: bool, lone: bool) -> None:
-    [head] = ha.FrameReader().feed(ha.encode_data_header(7, 0, 0, b"bytes", flush, lone))
+    [head] = ha.SessionReader().feed(ha.encode_data_header(7, 0, 0, b"bytes", flush, lone))
     assert isinstance(head, Head)
     assert (head.flush, head.lone) == (flush, lone)

@@ -6,7 +6,7 @@ import pytest
 
 from tandemq.errors import CorruptLog
 from tandemq.replication import replica_file
-from tandemq.replication.epochs import Epoch, History, Promise, ReplicaRecord, common_point, must_ask, place_of
+from tandemq.replication.epochs import Epoch, History, Promise, ReplicaRecord, common_point, must_ask, place_of, rank
 from tandemq.sim.disk import MemoryDisk
 
 
@@ -111,3 +111,16 @@ def test_a_slave_whose_machine_crashed_asks_the_master_it_followed() -> None:
     assert must_ask(slave.after_machine_crash(), 100) == {"s#2", "s#3", "m#1"}
     master = ReplicaRecord("m#1", history(A1), in_sync=frozenset({"s#2"}), reigning=True)
     assert must_ask(master.after_machine_crash(), 100) == {"s#2"}
+
+
+def test_a_log_ranks_by_the_newest_epoch_it_has_reached_under_its_master_then_by_its_end() -> None:
+    old, new = Epoch(1, "a", 0), Epoch(5, "b", 500)
+    reached = rank(History((old, new)), 500)
+    assert reached > rank(History((old,)), 900), "it has reached epoch 5, though it has no byte of it yet"
+    assert rank(History((old, new)), 499) < rank(History((old,)), 900), "it has only heard of epoch 5"
+    assert rank(History((old, new)), 700) > reached
+    provisional = Epoch(9, "~c", 600)
+    assert rank(History((old, new, provisional)), 900) < rank(History((old, new)), 700), (
+        "bytes written alone rank below"
+    )
+    assert rank(History((old, new)), 900, alone_from=500) < rank(History((old, new)), 700)

@@ -23,7 +23,7 @@ HOST = bytes((127, 0, 0, 1, 0, 0, 0, 1))
 
 def hands() -> StoreHands:
     disk = MemoryDisk()
-    store = MessageStore.open(ROOT, StoreConfig(), clock=SystemClock(), disk=disk)
+    store = MessageStore.open(ROOT, StoreConfig(commit_log_segment_size=1 << 20), clock=SystemClock(), disk=disk)
     return StoreHands(store, disk, ROOT, SystemClock())
 
 
@@ -115,7 +115,7 @@ def acks_follow_the_log() -> None:
 def durable_is_what_was_synced() -> None:
     """A slave that has flushed nothing says so, when it begins and later."""
     disk = CrashableDisk()
-    store = MessageStore.open(ROOT, StoreConfig(), clock=SystemClock(), disk=disk)
+    store = MessageStore.open(ROOT, StoreConfig(commit_log_segment_size=1 << 20), clock=SystemClock(), disk=disk)
     store.append("T", 0, 0, 0, 1, HOST, 0, 0, b"body", b"")
     one = StoreHands(store, disk, ROOT, SystemClock())
     assert one.log_ends().flushed == 0
@@ -127,6 +127,17 @@ def durable_is_what_was_synced() -> None:
     store.flush_once()
     shell.flushed()
     assert told == [0, store.appended]
+
+
+def taken_log_is_durable() -> None:
+    """A candidate that has taken the furthest log has all of it on disk before it opens."""
+    disk = CrashableDisk()
+    store = MessageStore.open(ROOT, StoreConfig(commit_log_segment_size=1 << 16), clock=SystemClock(), disk=disk)
+    for number in range(4):
+        store.append("T", 0, 0, 0, 1, HOST, 0, 0, bytes([65 + number]) * 300, b"")
+    end = StoreHands(store, disk, ROOT, SystemClock()).prepare()
+    whole = bytes(store.slice(0, end))
+    assert disk.after_crash().read_file(ROOT / "commitlog" / f"{0:020d}")[:end] == whole
 
 
 def _saves_unsynced(hands: StoreHands, start: int, end: int) -> None:
@@ -160,7 +171,7 @@ RULES: list[tuple[Callable[[], None], list[tuple[Any, str, Any]]]] = [
 ]
 
 
-@pytest.mark.parametrize("rule", [cut_is_kept, acks_follow_the_log, durable_is_what_was_synced])
+@pytest.mark.parametrize("rule", [cut_is_kept, acks_follow_the_log, durable_is_what_was_synced, taken_log_is_durable])
 def test_the_rule_holds(rule: Callable[[], None]) -> None:
     rule()
 

@@ -10,7 +10,16 @@ from tandemq.codec.command import Command, decode_command
 from tandemq.codec.frame import FrameReader
 from tandemq.errors import RemotingError
 from tandemq.replication import metadata
-from tandemq.replication.metadata import LOG_END, MetadataServer, PairCode, ask_ha_info, log_end_of
+from tandemq.replication.metadata import (
+    LOG_END,
+    MARK,
+    SINCE,
+    MetadataFollower,
+    MetadataServer,
+    PairCode,
+    ask_ha_info,
+    log_end_of,
+)
 from tandemq.testing.broker_parts import FakeConnection
 
 
@@ -69,3 +78,56 @@ def test_a_broker_that_can_not_tell_now_is_not_taken_for_rocketmq(code: int) -> 
 
     with pytest.raises(RemotingError, match="the broker is stopping"):
         asyncio.run(ask_ha_info(Busy(), "127.0.0.1:1"))  # type: ignore[arg-type]
+
+
+class Master:
+    """Answers every question for a table, and keeps the questions."""
+
+    def __init__(self) -> None:
+        self.asked: list[Command] = []
+
+    async def invoke(self, address: str, command: Command, timeout: float) -> Command:
+        self.asked.append(command)
+        since = command.ext.get(SINCE, "")
+        return Command(0, {MARK: "r.7", **({SINCE: since} if since else {})}, b"{}")
+
+
+class Taking:
+    """Keeps what it is given."""
+
+    def __init__(self) -> None:
+        self.taken: list[tuple[bool, str]] = []
+
+    def held_to(self, table: str) -> str | None:
+        return self.taken[-1][1] if self.taken else ""
+
+    def read(self, table: str, body: bytes, is_part: bool) -> bool:
+        return is_part
+
+    def take(self, told: bool, position: int | None, mark: str = "") -> None:
+        self.taken.append((told, mark))
+
+
+def follower() -> tuple[MetadataFollower, Master, Taking]:
+    client, tables = Master(), Taking()
+    return MetadataFollower(client, tables, lambda: None, interval=1.0), client, tables  # type: ignore[arg-type]
+
+
+def test_a_slave_says_what_it_has_and_takes_the_part_that_changed() -> None:
+    async def story() -> None:
+        one, client, tables = follower()
+        for _ in range(2):
+            await one._fetch("a", ["offsets"], is_ours=True)
+        assert [command.ext for command in client.asked] == [{SINCE: ""}, {SINCE: "r.7"}]
+        assert tables.taken == [(False, "r.7"), (True, "r.7")]
+
+    asyncio.run(story())
+
+
+def test_a_rocketmq_master_is_asked_as_its_own_slaves_ask() -> None:
+    async def story() -> None:
+        one, client, _ = follower()
+        await one._fetch("a", ["offsets", "topics"], is_ours=False)
+        assert [command.ext for command in client.asked] == [{}, {}]
+
+    asyncio.run(story())

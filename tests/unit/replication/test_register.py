@@ -96,3 +96,10 @@ def test_one_forgotten_counts_for_the_size_until_all_who_can_be_reached_know_it(
     assert keeper.size(frozenset({B})) == 3
     keeper.stored(B, 1, whole.revision + 1)
     assert keeper.size(frozenset({B})) == 2
+
+
+def test_a_reign_that_begins_with_another_whole_log_forgets_the_copies_of_rocketmq_slaves() -> None:
+    counted = registers.with_classic_from(pair(), 70)
+    assert registers.of_new_epoch(counted, 2, "f", Member(B), frozenset()).classic_from == 70
+    assert registers.of_new_epoch(counted, 2, "f", Member(B), frozenset({A})).classic_from == -1
+    assert registers.of_new_epoch(counted, 2, "f", Member("a:1#2"), frozenset({B}), replaces=A).classic_from == -1

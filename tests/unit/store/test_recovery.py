@@ -6,7 +6,10 @@ import pytest
 from tests.unit.store.stores import CONFIG, ROOT, check_filled, filled, opened, put
 
 from tandemq.errors import CorruptLog
-from tandemq.sim.disk import MemoryDisk
+from tandemq.formats.log_mark import TopicDeleted
+from tandemq.sim.clock import ManualClock
+from tandemq.sim.disk import CrashableDisk, MemoryDisk
+from tandemq.store.message_store import MessageStore
 
 HALF = b"\x00\x00\x01\x00\xda\xa3\x20\xa7" + bytes(300)
 
@@ -158,3 +161,37 @@ def test_a_young_store_knows_whether_its_machine_or_its_process_ended(rebooted: 
     store = opened(disk)
     assert store.recovered is not None
     assert store.recovered.after_machine_crash == rebooted
+
+
+def with_expired_files(disk: CrashableDisk, clock: ManualClock) -> MessageStore:
+    """A log whose first files expired before a checkpoint vouched for what they told of queues.
+
+    Topic gone had 3 messages and was deleted, queue 1 of t has 3 messages: nothing in the rest of the log says so.
+    """
+    store = opened(disk, clock=clock)
+    for _ in range(3):
+        put(store, topic="gone")
+    store.dispatch()
+    store.flush_all()
+    store.append_mark(TopicDeleted("gone"))
+    for _ in range(3):
+        put(store, queue_id=1)
+    for _ in range(30):
+        put(store, bytes(300))
+    while store.dispatch():
+        pass
+    store.flush_once()
+    clock.advance(1000 * 3600)
+    assert store.retain(manual=True) > 0
+    return store
+
+
+@pytest.mark.parametrize("crash", ["kill -9", "power cut"])
+def test_what_expired_after_the_last_checkpoint_is_still_told(crash: str) -> None:
+    """The deleted topic stays deleted and begins at 0 when it is made anew; the empty queue goes on where it was."""
+    disk, clock = CrashableDisk(), ManualClock()
+    with_expired_files(disk, clock).abandon()
+    store = opened(disk.after_crash(keep_all=crash == "kill -9"), clock=clock)
+    assert [store.queue_end(*key) for key in (("gone", 0), ("t", 1), ("t", 0))] == [0, 3, 30]
+    assert store.recovered is not None
+    assert "vouches" in store.recovered.problem

@@ -2,6 +2,7 @@
 
 import logging
 
+from tandemq.broker.handlers.table_answers import table_for_slave
 from tandemq.broker.handlers.topics import LIST_COUNT_MAX, page_of
 from tandemq.broker.long_answers import LongAnswer, quoted_member
 from tandemq.broker.replies import bool_field, text_field
@@ -17,6 +18,7 @@ from tandemq.model.topic import SubscriptionGroupConfig, group_name_problem
 from tandemq.remoting.access.needs import CREATE, DELETE, GET, UPDATE, group_need, needs, on_cluster, on_group, require
 from tandemq.remoting.connection import Connection
 from tandemq.remoting.dispatch import Handler
+from tandemq.replication.metadata import SINCE
 
 log = logging.getLogger(__name__)
 
@@ -78,6 +80,8 @@ class GroupHandlers:
 
     @needs(on_cluster(GET))
     async def all(self, connection: Connection, command: Command) -> bytes:
+        if SINCE in command.ext:
+            return await table_for_slave(self._groups, command)
         table, answer = dict(self._groups.all()), LongAnswer(self._clock)
         names = page_of(sorted(table), command.ext, "groupSeq", "maxGroupNum", self._groups.version)
         head = {**self._groups.members(), "forbiddenTable": self._groups.all_forbidden()}

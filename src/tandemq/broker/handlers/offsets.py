@@ -3,6 +3,7 @@
 from collections.abc import Callable
 
 from tandemq.broker.handlers.pull import PullHandlers
+from tandemq.broker.handlers.table_answers import table_for_slave
 from tandemq.broker.long_answers import LongAnswer, member
 from tandemq.broker.replies import int_field, text_field
 from tandemq.broker.tables.groups import GroupTable
@@ -16,7 +17,7 @@ from tandemq.errors import ReplyError
 from tandemq.remoting.access.needs import GET, SUB, UPDATE, needs, on_cluster, on_group, on_topic
 from tandemq.remoting.connection import Connection
 from tandemq.remoting.dispatch import Handler
-from tandemq.replication.metadata import LOG_END
+from tandemq.replication.metadata import LOG_END, SINCE
 from tandemq.store.message_store import GetStatus, MessageStore
 
 
@@ -129,6 +130,8 @@ class OffsetHandlers:
     @needs(on_cluster(GET))
     async def all(self, connection: Connection, command: Command) -> bytes:
         """For slaves. Where the log ends is read last: offsets that come in meanwhile are true there too."""
+        if SINCE in command.ext:
+            return await table_for_slave(self._offsets, command, lambda: {LOG_END: str(self._true_at())})
         answer, head = LongAnswer(self._clock), fastjson.dumps(self._offsets.members())[:-1]
         ((_, entries),) = self._offsets.maps()
         table = await answer.joined(member(*entry) for entry in entries)

@@ -65,7 +65,6 @@ class PeerHandlers:
         self._master_announced = master_announced
         """(HA address, broker address) of a master that told us to follow it"""
         self._min_broker_changed = min_broker_changed
-        self._master_flush_offset = 0
 
     def handlers(self) -> dict[int, Handler]:
         return {
@@ -132,9 +131,8 @@ class PeerHandlers:
 
     @needs(on_cluster(UPDATE))
     def reset_master_flush_offset(self, connection: Connection, command: Command) -> bytes:
-        """Upstream only stores the value and shows it; so do we."""
-        if self._is_slave():
-            self._master_flush_offset = int_field(command.ext, "masterFlushOffset", 0)
+        """Accepts the value and keeps nothing: a slave learns from its session how far its master is durable."""
+        int_field(command.ext, "masterFlushOffset", 0)
         return encode_response(command.opaque, ResponseCode.SUCCESS)
 
 

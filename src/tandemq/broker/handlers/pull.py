@@ -18,7 +18,7 @@ from tandemq.broker.filters import EVERYTHING, MessageFilter, message_filter
 from tandemq.broker.live_config import LiveConfig
 from tandemq.broker.long_polling import ParkedPull, ParkedPulls, Queue
 from tandemq.broker.record_slices import split_records
-from tandemq.broker.replies import int_field, text_field
+from tandemq.broker.replies import int_field, reply_of, text_field
 from tandemq.broker.subscriptions import BadExpression, Subscription, parse_subscription
 from tandemq.broker.tables.groups import GroupTable
 from tandemq.broker.tables.members import Members
@@ -29,7 +29,7 @@ from tandemq.broker.warm_log import WarmLog
 from tandemq.clock import Clock
 from tandemq.codec.codes import RequestCode, ResponseCode
 from tandemq.codec.command import ONEWAY_FLAG, Command, encode_response, response_head
-from tandemq.errors import ReplyError
+from tandemq.errors import MalformedBody, ReplyError
 from tandemq.model.topic import PERM_READ, SubscriptionGroupConfig, TopicConfig
 from tandemq.remoting.access.needs import SUB, needs, on_group, on_topic
 from tandemq.remoting.connection import Connection
@@ -163,8 +163,8 @@ class PullHandlers:
     def pull(self, connection: Connection, command: Command) -> bytes | None:
         try:
             pull = self._checked(connection, command)
-        except ReplyError as error:
-            return self._refuse(connection, command, error)
+        except (ReplyError, MalformedBody) as error:
+            return self._refuse(connection, command, ReplyError(*reply_of(error)))
         ext = command.ext
         sys_flag = int_field(ext, "sysFlag", 0)
         topic, group = pull.topic.name, pull.group.name

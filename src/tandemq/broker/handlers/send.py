@@ -29,7 +29,7 @@ from tandemq.broker.tables.members import Members
 from tandemq.broker.tables.topics import TopicTable, TopicTableFull
 from tandemq.broker.telemetry.traffic import BrokerStats, Flow
 from tandemq.broker.unique_ids import UniqueIds
-from tandemq.broker.writer import MessageWriter
+from tandemq.broker.writer import ONE_COPY, MessageWriter
 from tandemq.clock import Clock
 from tandemq.codec.codes import RequestCode, ResponseCode
 from tandemq.codec.command import ONEWAY_FLAG, Command, encode_response
@@ -256,8 +256,8 @@ class SendHandlers:
         if len(properties) > PROPERTIES_MAX:
             raise _bad_properties(len(properties))
         writer = self._writer
-        if writer.refusal is not None:
-            raise writer.refusal
+        if writer.refusal is not None or writer.fence is not None:
+            writer.check()
         waits = writer.waits or target.level is not None
         if waits:
             writer.check_room()
@@ -284,6 +284,11 @@ class SendHandlers:
             self._reply_later(answer, physical_offset + stored_size, target.level)
             return None
         if flag & ONEWAY_FLAG:
+            return None
+        if writer.fence is not None:
+            # One copy is enough, but another's lease may still live: the writer knows.
+            answer = _Answer(connection, opaque, flag, (physical_offset,), queue_id, queue_offset, key)
+            self._reply_later(answer, physical_offset + stored_size, ONE_COPY)
             return None
         return self._reply(opaque, physical_offset, queue_id, queue_offset, key)
 
@@ -359,7 +364,7 @@ class SendHandlers:
         asker = properties.get(REPLY_TO_CLIENT)
         if target.is_retry:  # sent by a consumer, whoever asked
             topic, queue_id = self._retry_destination(header, queue_id, properties)
-        elif asker is not None and properties.get(MESSAGE_TYPE) != REPLY:
+        elif asker is not None and properties.get(MESSAGE_TYPE) != REPLY and not send.connection.is_forwarded:
             self._members.note_asker(asker, send.connection, send.connection.account)
         properties.pop(POP_CK, None)
         key = properties.setdefault(UNIQUE_KEY, "") or self._ids.next()

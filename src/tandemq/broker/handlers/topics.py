@@ -8,6 +8,7 @@ import logging
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
+from tandemq.broker.handlers.table_answers import table_for_slave
 from tandemq.broker.long_answers import LongAnswer, quoted_member
 from tandemq.broker.replies import bool_field, int_field, text_field
 from tandemq.broker.tables.offsets import OffsetTable
@@ -25,6 +26,7 @@ from tandemq.model.topic import DataVersion, TopicConfig, is_internal_topic, top
 from tandemq.remoting.access.needs import CREATE, DELETE, GET, UPDATE, needs, on_cluster, on_topic, require, topic_need
 from tandemq.remoting.connection import Connection
 from tandemq.remoting.dispatch import Handler
+from tandemq.replication.metadata import SINCE
 from tandemq.store.message_store import MessageStore
 
 log = logging.getLogger(__name__)
@@ -145,7 +147,9 @@ class TopicHandlers:
 
     @needs(on_cluster(GET))
     async def all(self, connection: Connection, command: Command) -> bytes:
-        """For slaves: everything, or a page when they name one (5.x)."""
+        """For slaves: everything, a page when they name one (5.x), or what changed since the mark one of ours names."""
+        if SINCE in command.ext:
+            return await table_for_slave(self._topics, command)
         table, answer = dict(self._topics.all()), LongAnswer(self._clock)
         version = bodies.data_version_json(self._topics.version)
         names = page_of(sorted(table), command.ext, "topicSeq", "maxTopicNum", self._topics.version)

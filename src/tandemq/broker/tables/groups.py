@@ -141,6 +141,26 @@ class GroupTable:
             if configs_before.get(name) != taken.get(name) or forbidden_before.get(name) != forbidding.get(name)
         )
 
+    def take_part(
+        self,
+        part: Mapping[str, SubscriptionGroupConfig | None],
+        version: DataVersion,
+        forbidden: Mapping[str, Mapping[str, int] | None],
+    ) -> None:
+        """Takes over what changed at the master, on its slave; None for what is gone there."""
+        for name, config in part.items():
+            if config is not None and group_name_problem(name) is None:
+                self._configs[name] = config
+            elif name not in SYSTEM_GROUPS:
+                self._configs.pop(name, None)
+        for name, topics in forbidden.items():
+            if topics:
+                self._forbidden[name] = dict(topics)
+            else:
+                self._forbidden.pop(name, None)
+        self.version = version
+        self._announce({*part, *forbidden})
+
     def members(self) -> dict[str, Any]:
         """Returns the small members of subscriptionGroup.json."""
         return {"dataVersion": bodies.data_version_json(self.version)}

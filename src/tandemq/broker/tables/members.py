@@ -197,9 +197,6 @@ class Members:
     def consumer_group(self, group: str) -> ConsumerGroup | None:
         return self._consumers.get(group)
 
-    def consumer_groups(self) -> Mapping[str, ConsumerGroup]:
-        return self._consumers
-
     def groups_subscribed_to(self, topic: str) -> list[str]:
         """Live groups that read a topic."""
         return sorted(name for name, group in self._consumers.items() if topic in group.subscriptions)

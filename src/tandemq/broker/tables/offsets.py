@@ -174,6 +174,25 @@ class OffsetTable:
         if version is not None:
             self.version = version
 
+    def take_part(self, part: Mapping[str, Mapping[int, int | None] | None], version: DataVersion) -> None:
+        """Takes over what changed at the master, on its slave; None for what is gone there."""
+        self.merge(
+            {key: {q: o for q, o in queues.items() if o is not None} for key, queues in part.items() if queues}, version
+        )
+        for text, queues in part.items():
+            topic, _, group = text.partition(KEY_SEPARATOR)
+            held = self._by_key.get((topic, group))
+            if held is None:
+                continue
+            gone = [queue for queue in list(held) if queues is None or (queue in queues and queues[queue] is None)]
+            kept = [queue for queue in gone if self.journal is not None and (group, topic, queue) in self.journal]
+            if len(gone) == len(held) and not kept:
+                self._drop(topic, group)
+            else:
+                for queue in set(gone).difference(kept):
+                    del held[queue]
+                    self._note(topic, group, (queue,))
+
     # the file ---------------------------------------------------------------------------------------------------------
 
     def members(self) -> dict[str, Any]:

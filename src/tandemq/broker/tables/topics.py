@@ -213,6 +213,20 @@ class TopicTable:
         names += [name for name in before if name not in taken]
         self._announce(names)
 
+    def take_part(self, part: Mapping[str, TopicConfig | None], version: DataVersion) -> None:
+        """Takes over what changed at the master, on its slave; None for what is gone there."""
+        names = []
+        for name, config in part.items():
+            self.adopted.discard(name)
+            if config is None and name not in self.system:
+                if self._configs.pop(name, None) is not None:
+                    names.append(name)
+            elif config is not None and topic_name_problem(name) is None and self._configs.get(name) != config:
+                self._configs[name] = config
+                names.append(name)
+        self.version = version
+        self._announce(names)
+
     def members(self) -> dict[str, Any]:
         """Returns the small members of topics.json."""
         return {"dataVersion": bodies.data_version_json(self.version)}

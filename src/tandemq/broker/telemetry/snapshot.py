@@ -54,6 +54,9 @@ class BrokerSnapshot:
     queue_locks: int = 0
     topics: int = 0
     groups: int = 0
+    forwarded: int = 0
+    forwards_refused: int = 0
+    """Requests of clients that were handed to the master, and that found none"""
     name_servers: int = 0
     """Name servers that know this broker"""
     start_accept_ms: int = 0
@@ -98,6 +101,8 @@ def take_snapshot(broker: "Broker") -> BrokerSnapshot:
         queue_locks=len(broker.locks),
         topics=len(broker.topics),
         groups=len(broker.groups),
+        forwarded=broker.forwarder.forwarded,
+        forwards_refused=broker.forwarder.refused,
         name_servers=len(broker.registration.registered_with),
         start_accept_ms=config.start_accept_send_request_timestamp,
         delay_progress={

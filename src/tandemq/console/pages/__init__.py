@@ -14,8 +14,8 @@ from tandemq.console.pages import (
 )
 from tandemq.console.routes import ActRoute, Endpoint, Page
 
-_OF = (topics, messages, groups, dead_letters, waiting, clients, audit, search)
+_OF = (replication, topics, messages, groups, dead_letters, waiting, clients, audit, search)
 
-PAGES: tuple[Page, ...] = (*cluster.PAGES, *replication.PAGES, *(page for room in _OF for page in room.PAGES))
+PAGES: tuple[Page, ...] = (*cluster.PAGES, *(page for room in _OF for page in room.PAGES))
 ACTS: tuple[ActRoute, ...] = (*cluster.ACTS, *(act for room in _OF for act in room.ACTS))
 ENDPOINTS: tuple[Endpoint, ...] = tuple(endpoint for room in _OF for endpoint in room.ENDPOINTS)

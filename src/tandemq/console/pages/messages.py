@@ -11,9 +11,9 @@ from tandemq.console.acts import acting
 from tandemq.console.browse import Browser, Found
 from tandemq.console.picture import Group
 from tandemq.console.routes import ActRoute, Endpoint, Page
+from tandemq.console.snapshot import Snapshot
 from tandemq.console.times import local_text, parse_time
 from tandemq.console.visit import Visit
-from tandemq.console.watch import Snapshot
 from tandemq.errors import ClientError, TandemError
 from tandemq.model import message as names
 from tandemq.model.message import Message

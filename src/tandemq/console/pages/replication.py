@@ -2,11 +2,16 @@
 
 from typing import Any
 
+from tandemq.client import orders
+from tandemq.console.acts import acting, typed
 from tandemq.console.picture import HEALTHY, UNKNOWN, Group, Member
-from tandemq.console.routes import Page
-from tandemq.console.texts import duration, size
+from tandemq.console.reign_facts import Section, coordination_facts, facts_of
+from tandemq.console.routes import ActRoute, Endpoint, Page
+from tandemq.console.switch_plan import ROLES, plan_switch, told
+from tandemq.console.texts import size
 from tandemq.console.visit import Visit
 from tandemq.console.watch import Watch
+from tandemq.errors import ClientError
 
 
 async def build(visit: Visit) -> dict[str, Any]:
@@ -18,8 +23,24 @@ async def build(visit: Visit) -> dict[str, Any]:
         "pictures": [_picture(watch, group) for group in shown],
         "wanted": wanted,
         "verdict": _verdict(groups),
-        "no_ha": [group for group in groups if group.kind == "RocketMQ 4"],
+        "roles": ROLES,
+        **_switch(visit, wanted, visit.text("promote")),
     }
+
+
+def _switch(visit: Visit, group: str, address: str) -> dict[str, Any]:
+    """Returns the plan that the URL asks for, or why there is none: the rest of the page is shown all the same."""
+    try:
+        return {"switch": plan_switch(_group(visit, group), address) if address else None, "switch_problem": ""}
+    except ClientError as error:
+        return {"switch": None, "switch_problem": str(error)}
+
+
+def _group(visit: Visit, name: str) -> Group:
+    for group in visit.snapshot.groups:
+        if group.name == name:
+            return group
+    raise ClientError(f"there is no broker group {name[:80]!r}: choose one on the Replication page")
 
 
 def _picture(watch: Watch, group: Group) -> dict[str, Any]:
@@ -31,7 +52,7 @@ def _picture(watch: Watch, group: Group) -> dict[str, Any]:
         "scale": [f"−{size(window * part // 4)}" for part in (4, 3, 2)],
         "lanes": [_lane(watch, group, member, end, window) for member in group.members],
         "timeline": watch.timeline(group.name),
-        "register": _facts(group.register),
+        "facts": [*coordination_facts(group.coordination), *_register(group)],
         "is_quiet": group.tone == HEALTHY,
     }
 
@@ -47,6 +68,8 @@ def _lane(watch: Watch, group: Group, member: Member, end: int, window: int) -> 
         "growing": _is_growing(series.thinned(8)),
         "spark": series.thinned(),
         "peak": series.peak,
+        "spark_ms": [] if member.is_master else watch.lag("lag_ms", whom).thinned(),
+        "peak_ms": watch.lag("lag_ms", whom).peak,
     }
 
 
@@ -73,20 +96,41 @@ def _verdict(groups: tuple[Group, ...]) -> tuple[str, str]:
     return "Every group has its master and its copies.", ""
 
 
-def _facts(register: Any, prefix: str = "", depth: int = 0) -> list[tuple[str, str]]:
-    """Returns the group's register as name and value, whatever it holds."""
-    found: list[tuple[str, str]] = []
-    for name, value in dict(register).items():
-        label = f"{prefix}{str(name).replace('_', ' ')}"
-        if isinstance(value, dict) and depth < 2:
-            found += _facts(value, f"{label} ", depth + 1)
-        elif isinstance(value, (list, tuple)):
-            found.append((label, ", ".join(str(item).partition("#")[0] for item in value) or "nobody"))
-        elif str(name).endswith("_ms") and isinstance(value, (int, float)):
-            found.append((label.removesuffix(" ms"), duration(value)))
-        elif value not in ("", None):
-            found.append((label, str(value).partition("#")[0]))
-    return found[:24]
+def _register(group: Group) -> list[Section]:
+    return [("Register", facts_of(group.register))] if group.register else []
+
+
+async def promote(visit: Visit) -> str:
+    """Makes a slave the master of its group."""
+    act = await _promote(visit)
+    return visit.url("/replication", group=visit.field("group"), done=act.number)
+
+
+async def _promote(visit: Visit) -> Any:
+    name, address = visit.field("group"), visit.field("address")
+    with acting(visit, "make master", f"{address} of {name}") as act:
+        typed(visit, name)
+        plan = plan_switch(_group(visit, name), address)
+        role = visit.field("role") or plan.role
+        if role not in ROLES:
+            raise ClientError(f"role={role[:40]!r}: one of {', '.join(ROLES)} is expected")
+        act.before = told(_group(visit, name))
+        async with visit.console.links.for_orders(visit.link) as session:
+            act.outcome = await orders.promote(session, address, role, accept_loss=bool(visit.field("acceptLoss")))
+        after = await visit.link.watch.newer()
+        act.after = told(next((group for group in after.groups if group.name == name), None))
+    return act
+
+
+async def api_promote(visit: Visit) -> Any:
+    return {"act": await _promote(visit)}
 
 
 PAGES = (Page("/replication", "replication.html", build),)
+ACTS = (ActRoute("/replication/promote", promote),)
+ENDPOINTS = (
+    Endpoint("POST", "/api/v1/replication/promote", "Makes a slave the master of its group.", api_promote,
+             body={"group": "the broker group", "name": "the group typed again", "address": "host:port of the slave",
+                   "role": "SYNC_MASTER or ASYNC_MASTER; as the master has it if left out",
+                   "acceptLoss": "true: go on without replicas that can't be heard"}),
+)  # fmt: skip

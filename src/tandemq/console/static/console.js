@@ -1,5 +1,6 @@
 // Keeps a page live without moving it under the reader: blocks that changed come by server-sent events and are put in
-// place one by one. What is under the pointer or has the focus waits until they have left.
+// place one by one. Texts, bars and notes change at once. Where links, rows or fields would come, go or change places, a
+// block that is under the pointer or has the focus waits until they have left.
 "use strict";
 
 (() => {
@@ -14,15 +15,41 @@
 
   const isBusy = (element) => element.matches(":hover:has(tbody, details, form)") || element.contains(document.activeElement);
 
+  // What a person may be about to use: the same before and after means that nothing slips away under a click.
+  const HANDLES = "a, button, input, select, textarea, details, summary, tr[id]";
+  const handles = (root) => [...root.querySelectorAll(HANDLES)];
+  const use = (item) => [item.nodeName, item.id, ...["href", "name", "value"].map((name) => item.getAttribute(name))].join(" ");
+  const isUsedAlike = (old, fresh) => handles(old).map(use).join("\n") === handles(fresh).map(use).join("\n");
+
+  const morph = (old, fresh) => {
+    if (old.nodeType !== fresh.nodeType || old.nodeName !== fresh.nodeName) { old.replaceWith(fresh); return; }
+    if (old.nodeType !== Node.ELEMENT_NODE) { if (old.data !== fresh.data) old.data = fresh.data; return; }
+    [...fresh.attributes].forEach(({ name, value }) => { if (old.getAttribute(name) !== value) old.setAttribute(name, value); });
+    [...old.attributes].forEach(({ name }) => { if (!fresh.hasAttribute(name) && name !== "open") old.removeAttribute(name); });
+    morphChildren(old, fresh);
+  };
+  const morphChildren = (old, fresh) => {
+    const before = [...old.childNodes];
+    const after = [...fresh.childNodes];
+    after.forEach((node, n) => { if (n < before.length) morph(before[n], node); else old.append(node); });
+    before.slice(after.length).forEach((node) => node.remove());
+  };
+
   const put = (id, html) => {
     const element = document.getElementById(id);
     if (!element) return;
-    if (paused || isBusy(element)) { waiting.set(id, html); return; }
+    const fresh = document.createElement("template");
+    fresh.innerHTML = html;
+    const alike = isUsedAlike(element, fresh.content);
+    if (paused || (!alike && isBusy(element))) { waiting.set(id, html); return; }
     waiting.delete(id);
     const open = [...element.querySelectorAll("details[open][id]")].map((item) => item.id);
     const states = new Map([...element.querySelectorAll("tr[id] .status, .lane .status")].map((item, n) => [n, item.textContent]));
-    if (window.htmx) window.htmx.swap(element, html, { swapStyle: "innerHTML" });
+    const focused = handles(element).indexOf(document.activeElement);
+    if (alike) morphChildren(element, fresh.content);
+    else if (window.htmx) window.htmx.swap(element, html, { swapStyle: "innerHTML" });
     else element.innerHTML = html;
+    if (focused >= 0 && handles(element)[focused] !== document.activeElement) handles(element)[focused].focus({ preventScroll: true });
     open.forEach((name) => { const item = document.getElementById(name); if (item) item.open = true; });
     [...element.querySelectorAll("tr[id] .status, .lane .status")].forEach((item, n) => {
       const was = states.get(n);
@@ -117,7 +144,7 @@
         x: { range: (_, low, high) => [Math.min(low, high - 60), high] },
         y: { range: (_, low, high) => [0, Math.max(1, high * 1.1 || 1)] },
       },
-      axes: [{ ...axis, values: (_, ticks) => ticks.map((tick) => new Date(tick * 1000).toLocaleTimeString("en-GB")), space: 96 }, { ...axis, size: 64, values: (_, ticks) => ticks.map((tick) => tick.toLocaleString("en")) }],
+      axes: [{ ...axis, values: (_, ticks) => ticks.map((tick) => new Date(tick * 1000).toLocaleTimeString("en-GB")), space: 96, size: 28 }, { ...axis, size: 64, values: (_, ticks) => ticks.map((tick) => tick.toLocaleString("en")) }],
       series: [{}, ...found.series.map((series, n) => ({
         label: series.name, stroke: colour(n ? "--muted" : "--accent"), width: 1.75, dash: n ? [4, 3] : undefined, points: { show: false },
       }))],

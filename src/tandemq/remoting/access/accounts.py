@@ -7,7 +7,7 @@ from typing import Any
 
 from tandemq.codec.acl import Credentials
 from tandemq.errors import ConfigError
-from tandemq.remoting.access.control import AccessControl, Account, FindAccount
+from tandemq.remoting.access.control import WHITELISTED, AccessControl, Account, FindAccount
 from tandemq.remoting.access.group_key import KeyAccount
 from tandemq.remoting.access.needs import Need
 from tandemq.remoting.access.plain import PlainAclFile
@@ -70,8 +70,8 @@ class Accounts:
 
     def is_known(self, name: str) -> bool:
         """Returns whether this can be the account of a connection any more."""
-        if name.startswith("whitelisted:"):
-            return self._trusts(name.removeprefix("whitelisted:"))
+        if name.startswith(WHITELISTED):
+            return self._trusts(name.removeprefix(WHITELISTED))
         account = self.control.account(name)
         return account is not None and not account.problem
 

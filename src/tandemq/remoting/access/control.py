@@ -26,6 +26,7 @@ from tandemq.remoting.access.needs import (
     SUB,
     TOPIC,
     UPDATE,
+    Caller,
     Need,
     Rule,
 )
@@ -34,6 +35,8 @@ from tandemq.remoting.connection import Connection
 
 log = logging.getLogger("tandemq.remoting")
 
+WHITELISTED = "whitelisted:"
+"""Before the address of a caller without an account."""
 _READS = SUB | GET | LIST
 _WRITES = PUB | CREATE | UPDATE | DELETE
 
@@ -52,7 +55,7 @@ class Account(Protocol):
 
     @property
     def problem(self) -> str:
-        """Why the account can't be used; empty if it can."""
+        """Returns why the account can't be used; empty if it can."""
         ...
 
     @property
@@ -109,7 +112,7 @@ class TrustedCaller:
     __slots__ = ("name",)
 
     def __init__(self, host: str) -> None:
-        self.name = f"whitelisted:{host}"
+        self.name = f"{WHITELISTED}{host}"
 
     @property
     def is_admin(self) -> bool:
@@ -204,6 +207,19 @@ class AccessControl:
         if account is None or account.problem:
             return self._trusts(host)
         return AccountCaller(account, host, self._cluster).may(need)
+
+    def caller(self, name: str, host: str) -> Caller:
+        """Returns who made a request that another broker of the group has authenticated; ReplyError if nobody could."""
+        if name.startswith(WHITELISTED):
+            if not self._trusts(name.removeprefix(WHITELISTED)):
+                raise _refusal(f"{name!r} is not white-listed here")
+            return TrustedCaller(name.removeprefix(WHITELISTED))
+        account = self.account(name)
+        if account is None:
+            raise _refusal(f"no account for AccessKey {name[:40]!r}" if name else "it is not said for whom this is")
+        if account.problem:
+            raise _refusal(account.problem)
+        return AccountCaller(account, host, self._cluster)
 
     def account(self, key: str) -> Account | None:
         """Returns the account of an access key."""

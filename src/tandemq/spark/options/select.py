@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from enum import Enum
 
 from tandemq.errors import ConfigError
-from tandemq.model.topic import QueueRef, topic_name_problem
+from tandemq.model.topic import topic_name_problem
 from tandemq.settings import check, setting
 from tandemq.spark.columns import COLUMNS, DEFAULT_COLUMNS, HEADERS, KAFKA_COLUMNS
 from tandemq.spark.options.texts import (
@@ -281,11 +281,3 @@ class SelectOptions:
         if self.assign:
             return any(name == topic or name.endswith(f"/{topic}") for name in self.assigned)
         return self.include_system_topics or not system
-
-    def selects_queue(self, queue: QueueRef) -> bool:
-        if not self.assign:
-            return True
-        assigned = self.assigned
-        return any(
-            queue.queue_id in assigned.get(name, ()) for name in (queue.topic, f"{queue.broker_name}/{queue.topic}")
-        )

@@ -29,11 +29,11 @@ from tandemq.formats.replica_record import confirmed_offset
 
 _RESYNC_BYTES_MAX = 64 << 20
 _LEAP_BYTES = 16 << 20
-"""Less than what is searched for a record behind damage: a leap never skips what would have ended the log."""
+"""Less than what is searched for a record after damage: a leap never skips what would have ended the log."""
 _WALK_BYTES_MIN = 256 << 10
 _WALK_BYTES = 32 << 20
 """Window of one vectorised walk: large enough for thousands of lanes, small enough to stay in reach of the cache.
-Looking for the end of a live log starts small, for there is nothing but zeros behind the few records that are new."""
+Looking for the end of a live log starts small, for there is nothing but zeros after the few records that are new."""
 
 
 class Segment(NamedTuple):
@@ -187,7 +187,7 @@ def log_end(segments: list[Segment], limit: int | None, known: int = 0) -> int:
     """The end of the last whole record at or below `limit`; `known` is an earlier answer to go on from.
 
     What is not a record ends the log, as in a broker's recovery, unless a record follows it: then the middle is
-    damaged, which reading will report, and the log goes on behind it.
+    damaged, which reading will report, and the log goes on after it.
     """
     if not segments:
         return 0

@@ -7,7 +7,7 @@ import threading
 import pytest
 from tests.unit.client.fake_cluster import on_loop
 
-from tandemq.client.stop_signals import SIGNALS, blocking_stop_signals, stop_signals
+from tandemq.client.shutdown import SIGNALS, blocking_stop_signals, stop_signals
 
 
 @pytest.mark.parametrize("number", SIGNALS)

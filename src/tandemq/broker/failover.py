@@ -1,0 +1,531 @@
+"""Automatic failover of a group with a coordinator: who reigns is decided here, by replication/election.py's rules.
+
+    register in etcd ──▶ nobody's          begin a group (create if absent)
+                         this node's       hear those in sync, reign on
+                         another's         follow it; stand when its lease is gone, or its process is known to be dead
+
+The order of a candidate: take a lease, read, hear, take the furthest log, flush, swap on the revision read, open.
+"""
+
+import asyncio
+import logging
+from collections import Counter
+from typing import TYPE_CHECKING, Any
+
+from tandemq.broker.coordinator import Coordinator, Holder
+from tandemq.broker.reign_lease import ReignLease
+from tandemq.broker.succession import Succession
+from tandemq.codec.ha_register import GROUP_HOME, Member, Register
+from tandemq.errors import CodecError, CoordinatorError, RemotingError, ReplicationError
+from tandemq.replication.decisions import Propose
+from tandemq.replication.election import Candidate, Step, Verdict, View, decide, hindrance_of
+from tandemq.replication.epochs import place_of, rank
+from tandemq.replication.fence import Fence
+from tandemq.replication.master_state import Phase
+from tandemq.replication.metadata import ask_ha_info
+from tandemq.replication.register import is_newer
+
+if TYPE_CHECKING:
+    from tandemq.broker.pair import Pair
+
+log = logging.getLogger(__name__)
+
+ASK_SECONDS = 0.3
+"""For the other candidates to tell how far they have come."""
+STAND_SECONDS = 3.0
+"""A candidate that is not open by then follows again, so that others can hear it."""
+RETRY_SECONDS = 0.5
+PROBES = 20
+PROBE_PAUSE = 0.03
+PROBE_SECONDS = 0.3
+OPEN_PAUSE = 0.005
+START_PAUSE = 0.01
+UNREAD = "the coordinator has not answered yet"
+
+
+class Failover:
+    def __init__(self, pair: "Pair") -> None:
+        self.pair = pair
+        self._broker = broker = pair.broker
+        config = broker.live.replication
+        self._role = broker.role
+        """What to be when elected."""
+        self.priority = config.priority
+        self._clock = broker.clock
+        self.fence = Fence(broker.clock.monotonic)
+        self.coordinator = Coordinator(
+            config, broker.live.broker.cluster_name, broker.live.broker.broker_name, broker.clock
+        )
+        self.lease = ReignLease(
+            self.coordinator,
+            self.fence,
+            broker.clock,
+            reign=self._reign,
+            vouched=lambda: self.succession.vouched(),
+            on_lapsed=self._lapsed,
+            on_resumed=self._resumed,
+        )
+        self.elections: Counter[str] = Counter()
+        """Reigns that began here since the start, by reason."""
+        self.refusal = UNREAD
+        """Why this node takes no part; empty when it does."""
+        self.verdict = Verdict(Step.REST, UNREAD)
+        self._wake = asyncio.Event()
+        self._dead = ""
+        """The epoch's id of a holder whose process is known to be dead."""
+        self._gone_since: float | None = None
+        self._others: tuple[Candidate, ...] | None = None
+        self._asked_at = self._not_before = float("-inf")
+        self._hands_over = False
+        """This node has stopped by itself: its lease is left to end, so that nobody stands before its successor."""
+        self.was_handed = False
+        """The holder has stopped by itself and handed over: its lease holds nobody up."""
+        self._swaps: set[asyncio.Task[None]] = set()
+        self._probing: asyncio.Task[None] | None = None
+        self._task: asyncio.Task[None] | None = None
+        self.vouches_until = self._clock.monotonic() + config.lease_seconds
+        """Not before then it stands: it has given its word, perhaps before it was started anew."""
+        self.succession = Succession(self)
+
+    # --- life -------------------------------------------------------------------------------------------------------
+
+    def start(self) -> None:
+        """Begins to read, to watch and to decide; the broker is a slave until then."""
+        self._broker.writer.set_fence(self.fence)
+        self.coordinator.on_change = self._changed
+        self.coordinator.on_register = self.learned
+        self.coordinator.start()
+        self.lease.start()
+        self._task = asyncio.get_running_loop().create_task(self._run(), name="failover")
+
+    async def stop(self) -> None:
+        tasks = [task for task in (self._task, self._probing, *self._swaps) if task is not None]
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+        await self.lease.stop()
+        await self.coordinator.stop()
+
+    # --- what is known ----------------------------------------------------------------------------------------------
+
+    @property
+    def register(self) -> Register | None:
+        """The newest register known: etcd's, or while it does not answer what this replica has stored of it."""
+        stored = self.pair.node.register
+        known = self.coordinator.register
+        return known if known is not None and not is_newer(stored, known) else stored
+
+    def address_of(self, replica: str) -> str:
+        """Where a replica's broker is, as far as the register or its identity tells."""
+        return address_of(self.register, replica) if self.register is not None else place_of(replica)
+
+    @property
+    def holder_is_dead(self) -> bool:
+        """Its session has closed and its host refuses connections."""
+        register = self.coordinator.register
+        return register is not None and self._dead == register.epoch_id
+
+    @property
+    def holder_address(self) -> str:
+        """Where the broker is that reigns or last reigned; empty if that is this one or nobody."""
+        register = self.register
+        if register is None or register.holder == self.pair.node.record.replica:
+            return ""
+        return address_of(register, register.holder)
+
+    def _reign(self) -> Holder | None:
+        node = self.pair.node
+        if not node.is_open:
+            return None
+        return Holder(node.record.replica, node.record.promise.number, self._broker.address)
+
+    def _changed(self) -> None:
+        self._wake.set()
+
+    def learned(self, register: Register) -> None:
+        """etcd has a newer register."""
+        master = self.pair.node.master
+        if register.holder != self.pair.node.record.replica:
+            self._hands_over = False
+        if master is not None:
+            master.learned(register)
+        elif not self.refusal:
+            self.pair.follow(self.holder_address)
+
+    async def read(self) -> None:
+        """Reads etcd, and whether that fits to what this replica has stored: nobody begins anew over something older.
+
+        What is stored came from etcd, so what is read afterwards is never older, unless etcd lost something.
+        """
+        node, coordinator = self.pair.node, self.coordinator
+        stored = node.register
+        await coordinator.read()
+        node.coordinate(coordinator.home, self.lease.seconds)
+        refusal, self.refusal = self.refusal, refusal_of(coordinator, stored)
+        if self.refusal and self.refusal != refusal:
+            log.error("this broker takes no part in its group: %s", self.refusal)
+        elif refusal and not self.refusal:
+            self.pair.follow(self.holder_address)
+
+    # --- deciding ---------------------------------------------------------------------------------------------------
+
+    async def _run(self) -> None:
+        while not self._broker.is_started:  # noqa: ASYNC110  # only while the ports are opened
+            await asyncio.sleep(START_PAUSE)
+        while True:
+            self._wake.clear()
+            verdict = self.verdict
+            try:
+                if self.refusal or refusal_of(self.coordinator, self.pair.node.register):
+                    await self.read()
+                now = self._clock.monotonic()
+                verdict = self.verdict = decide(self._view(now), now)
+                await self._do(verdict)
+                if self.pair.node.is_open:
+                    await self.succession.consider(now)
+            except (CoordinatorError, ReplicationError, OSError) as error:
+                log.warning("%s: came to nothing: %s", verdict.step.value, error)
+                verdict = Verdict(Step.REST, str(error))
+                self._not_before = self._clock.monotonic() + RETRY_SECONDS
+            if verdict.step is Step.REST:
+                pause = min(verdict.again_at - self._clock.monotonic(), self.lease.seconds / 2)
+                try:
+                    async with asyncio.timeout(max(0.001, pause)):
+                        await self._wake.wait()
+                except TimeoutError:
+                    pass
+
+    def _view(self, now: float) -> View:
+        node, coordinator = self.pair.node, self.coordinator
+        register = coordinator.register
+        lives = coordinator.holder is not None or now < self.vouches_until or coordinator.is_away
+        dead = self.holder_is_dead
+        if register is None or (lives and not dead) or self._broker.is_master:
+            self._gone_since = self._others = None
+        elif self._gone_since is None:
+            self._gone_since = now
+        return View(
+            replica=node.record.replica,
+            register=register,
+            refusal=self.refusal,
+            hindrance=self.hindrance(),
+            is_master=self._broker.is_master,
+            is_fresh=node.register is None and self._broker.store.appended == 0,
+            holder_lives=lives,
+            holder_is_dead=dead and not coordinator.is_away,
+            gone_since=self._gone_since if self._gone_since is not None else now,
+            others=self._others,
+            me=self._me(),
+            asked_at=self._asked_at,
+            not_before=self._not_before,
+            lease=self.lease.seconds,
+        )
+
+    def hindrance(self) -> str:
+        health, record = self._broker.store.health, self.pair.node.record
+        return hindrance_of(
+            priority=self.priority,
+            complete=record.complete,
+            unhealthy="" if health.writable else f"its log can't be written: {health.reason}",
+            observer=self._broker.live.broker.observer,
+        )
+
+    def _me(self) -> Candidate:
+        node = self.pair.node
+        epoch, end, _ = rank(node.record.history, self._broker.store.appended, node.record.alone_from)
+        return Candidate(replica=node.record.replica, epoch=epoch, end=end, priority=self.priority)
+
+    async def _do(self, verdict: Verdict) -> None:
+        if verdict.step is Step.ASK:
+            self._others = await self.candidates()
+            self._asked_at = self._clock.monotonic()
+        elif verdict.step is Step.BEGIN:
+            if await self._somebody_has_more():
+                self._not_before = self._clock.monotonic() + RETRY_SECONDS
+            else:
+                await self.stand("first")
+        elif verdict.step is Step.RESUME:
+            await self.stand("restart")
+        elif verdict.step is Step.STAND:
+            await self.stand("dead" if self._dead else "lease")
+
+    async def _somebody_has_more(self) -> bool:
+        """A store without a message does not begin a group that one with messages is about to join."""
+        if self._broker.store.appended > 0:
+            return False
+        view = await self.pair.look_around()
+        return any(one.end > 0 for one in view.seen)
+
+    async def candidates(self) -> tuple[Candidate, ...]:
+        """The other in-sync replicas that answer and may be elected."""
+        register, here = self.coordinator.register, self.pair.node.record.replica
+        if register is None:
+            return ()
+        others = [one for one in register.members if one.replica in register.in_sync and one.replica != here]
+        found = await asyncio.gather(*(self._ask(one) for one in others if one.replica != register.holder))
+        return tuple(one for one in found if one is not None)
+
+    async def _ask(self, member: Member) -> Candidate | None:
+        address = member.address or place_of(member.replica)
+        try:
+            info = await ask_ha_info(self._broker.asking_client, address, ASK_SECONDS)
+        except (RemotingError, CodecError):
+            return None
+        epoch, _, end = info.get("tandemqRank", "").partition(".")
+        if info.get("tandemqReplica") != member.replica or not (epoch.isdecimal() and end.isdecimal()):
+            return None
+        if info.get("tandemqHindrance"):
+            return None
+        priority = int(info.get("tandemqPriority", "0"))
+        return Candidate(replica=member.replica, epoch=int(epoch), end=int(end), priority=priority)
+
+    def shown(self) -> dict[str, Any]:
+        """What operators see: coordinator, lease, who may be elected and why not the others."""
+        register, coordinator = self.coordinator.register, self.coordinator
+        return {
+            "place": str(coordinator.client.place),
+            "home": coordinator.home,
+            "answers": not coordinator.is_away and coordinator.was_read,
+            "trouble": coordinator.client.trouble,
+            "revision": coordinator.revision,
+            "lease_seconds": self.lease.seconds,
+            "lease_left": round(self.fence.left, 3) if self.pair.node.is_open else 0.0,
+            "vouched": self.lease.is_vouched,
+            "lapsed": self.lease.has_lapsed,
+            "one_copy_in": round(max(0.0, self.fence.alone_from - self._clock.monotonic()), 3)
+            if self.fence.wants_copies and self.fence.alone_from < float("inf")
+            else 0.0,
+            "holder": coordinator.holder.replica if coordinator.holder is not None else "",
+            "paused": register is not None and register.paused,
+            "pinned": register is not None and register.pinned,
+            "priority": self.priority,
+            "hindrance": self.hindrance(),
+            "refusal": self.refusal,
+            "verdict": self.verdict.why,
+            "elections": dict(self.elections),
+            "without_master_ms": int(self.without_master_s * 1000),
+        }
+
+    @property
+    def without_master_s(self) -> float:
+        """For how long nobody has reigned, as far as etcd tells; 0 while somebody does."""
+        return self._clock.monotonic() - self._gone_since if self._gone_since is not None else 0.0
+
+    def facts(self) -> dict[str, str]:
+        """What the others are told who decide who stands."""
+        me = self._me()
+        return {
+            "tandemqRank": f"{me.epoch}.{me.end}",
+            "tandemqEnd": str(self._broker.store.appended),
+            "tandemqPriority": str(me.priority),
+            "tandemqHindrance": self.hindrance(),
+        }
+
+    # --- standing ---------------------------------------------------------------------------------------------------
+
+    async def stand(
+        self, reason: str, *, ordered: bool = False, pinned: bool = False, accept_loss: bool = False
+    ) -> bool:
+        """Tries to open a reign; whether it did."""
+        pair, coordinator = self.pair, self.coordinator
+        async with pair.changing:
+            if self._broker.is_master:
+                return pair.node.is_open
+            await self.lease.take()
+            await self.read()
+            if self.refusal:
+                raise ReplicationError(self.refusal)
+            register = coordinator.register
+            if not ordered and decide(self._view(self._clock.monotonic()), self._clock.monotonic()).step is Step.REST:
+                return False  # things have changed meanwhile
+            if register is not None and not ordered:
+                log.warning("stands for election after epoch %d of %s", register.epoch, register.holder)
+            began_at = self._clock.monotonic()
+            await pair.become_candidate(self._role, register, ordered=ordered and pinned)
+            pair.announce_soon(self._other_addresses(register))
+            if accept_loss and pair.node.master is not None and not pair.node.is_open:
+                pair.node.master.allow()
+            opened = await self._until_open(began_at + STAND_SECONDS)
+            if opened:
+                self.elections[reason] += 1
+                self._dead = ""
+                took = (self._clock.monotonic() - began_at) * 1000
+                log.warning("elected (%s): epoch %d, %.0f ms", reason, pair.node.record.promise.number, took)
+                return True
+            waits = ", ".join(sorted(pair.node.status().waiting_for))
+            if pair.node.master is not None and pair.node.master.state.phase is not Phase.DEPOSED:
+                text = f"it could not hear {waits}" if waits else "it could not open in time"
+                pair.node.master.order(0, f"the election came to nothing: {text}")
+        self._others = None
+        self._not_before = self._clock.monotonic() + RETRY_SECONDS
+        await pair.stepped_aside()
+        if not pair.node.is_open:
+            await self.lease.give_up()
+        return False
+
+    async def _until_open(self, deadline: float) -> bool:
+        node = self.pair.node
+        while self._clock.monotonic() < deadline:
+            if node.is_open:
+                return True
+            if node.master is None or node.master.state.phase is Phase.DEPOSED:
+                return False
+            await asyncio.sleep(OPEN_PAUSE)
+        return node.is_open
+
+    def _other_addresses(self, register: Register | None) -> set[str]:
+        members = (*register.members, *register.joining) if register is not None else ()
+        return {one.address or place_of(one.replica) for one in members} - {self._broker.address}
+
+    # --- swaps ------------------------------------------------------------------------------------------------------
+
+    def propose(self, proposal: Propose) -> None:
+        """A master wants the register changed."""
+        task = asyncio.get_running_loop().create_task(self._swap(proposal), name="swap the register")
+        self._swaps.add(task)
+        task.add_done_callback(self._swaps.discard)
+
+    async def _swap(self, proposal: Propose) -> None:
+        """Until the outcome is known, or nobody wants to know it any more."""
+        node, coordinator = self.pair.node, self.coordinator
+        expected, new = proposal
+        claim = None
+        if expected is None or expected.epoch != new.epoch:
+            claim = Holder(new.holder, new.epoch, self._broker.address)
+        while node.master is not None and node.master.state.proposed == new:
+            old_lease = coordinator.holder_lease if coordinator.holder is not None else 0
+            holder_was_here = coordinator.holder is not None and coordinator.holder.replica == new.holder
+            try:
+                await self.lease.take()
+                done = await coordinator.swap(expected, new, claim, self.lease.id)
+            except CoordinatorError as error:
+                log.info("the register is not swapped yet: %s", error)
+                await asyncio.sleep(RETRY_SECONDS / 5)
+                continue
+            master = node.master
+            if master is None:
+                return
+            if done:
+                if claim is not None:
+                    self._fence_old(old_lease, holder_was_here)
+                master.swapped(new)
+            elif coordinator.register is not None:
+                master.learned(coordinator.register)
+            return
+
+    def _fence_old(self, old_lease: int, was_here: bool) -> None:
+        """Before the first acknowledgement of a new reign: does another one's lease still live?"""
+        if not old_lease or old_lease == self.lease.id or was_here or self.was_handed:
+            self.fence.alone_from = float("-inf")
+            return
+        self.fence.alone_from = float("inf")
+        self.pair.spawn(self._old_lease_ends(old_lease), "the old lease")
+
+    async def _old_lease_ends(self, lease: int) -> None:
+        await self.lease.old_one_ends(lease)
+        await asyncio.sleep(max(0.0, self.fence.alone_from - self._clock.monotonic()))
+        if self.pair.node.master is not None and self.pair.node.is_open:
+            self.pair.node.master.settle()
+            self._broker.start_services()
+
+    # --- a dead process ---------------------------------------------------------------------------------------------
+
+    def session_lost(self) -> None:
+        """The session with the master has ended: is its process dead, or only the link?"""
+        if self._probing is None or self._probing.done():
+            self._probing = asyncio.get_running_loop().create_task(self._probe(), name="probe the holder")
+
+    async def _probe(self) -> None:
+        """Refused on both ports by its own host, and no session: the process is gone, its lease holds nobody up."""
+        register, address = self.coordinator.register, self.holder_address
+        host, _, port = address.rpartition(":")
+        if register is None or not port.isdecimal():
+            return
+        for _ in range(PROBES):
+            if self.pair.node.is_following or self._broker.is_master:
+                return
+            # One after the other: a living master is not to take a probe of its HA port for a slave.
+            if await is_refused(host, int(port)) and await is_refused(host, self.pair.ha_port_of(address)):
+                self._dead = register.epoch_id
+                self._wake.set()
+                return
+            await asyncio.sleep(PROBE_PAUSE)
+
+    # --- the lease of a reign ---------------------------------------------------------------------------------------
+
+    def _lapsed(self, why: str) -> None:
+        log.error("%s", why)
+        self.pair.node.count("lease-lapsed")
+        self.pair.spawn(self._broker.forbid_writes(why), "the lease has lapsed")
+
+    def _resumed(self) -> None:
+        log.warning("the lease is back, nobody else was elected: this master goes on")
+        self.pair.spawn(self._go_on(), "the lease is back")
+
+    async def _go_on(self) -> None:
+        if self.pair.node.is_open and not self.fence.is_closed:
+            self._broker.allow_writes()
+            if self.pair.node.master is not None:
+                self.pair.node.master.settle()
+
+    def closed(self, deposed: bool) -> None:
+        """The reign of this node is over; `deposed`: it does not try to win it back."""
+        if not deposed:
+            return
+        if self._hands_over:
+            self.lease.let_go()
+        else:
+            self.pair.spawn(self.lease.give_up(), "give up the lease")
+
+    def hands_over(self) -> None:
+        """This master steps down for another one: it does not stand again before that one had its time."""
+        self._hands_over = True
+        self._not_before = self._clock.monotonic() + 2 * self.lease.seconds
+
+
+def refusal_of(coordinator: Coordinator, stored: Register | None) -> str:
+    """Why a replica with this stored register takes no part with that coordinator, and what to do."""
+    found = coordinator.register
+    if coordinator.damage:
+        return f'{coordinator.damage}; see docs/operations.md, "etcd was lost"'
+    if stored is None:
+        return ""
+    if stored.home == GROUP_HOME:
+        return 'the register of this group lives in the group itself; see docs/operations.md, "From a manual group"'
+    if found is None:
+        return (
+            "etcd has no register of this group, this replica knows of epoch "
+            f'{stored.epoch}: etcd was made anew, or this is another one; see docs/operations.md, "etcd was lost"'
+        )
+    if stored.group_id != found.group_id:
+        return f"etcd has the register of another group of this name ({found.group_id}, not {stored.group_id})"
+    if stored.home != coordinator.home or found.home != coordinator.home:
+        return (
+            f"the register lives in {found.home}, this is {coordinator.home}: etcd was restored from a backup, or "
+            'haCoordinator names another one; see docs/operations.md, "etcd was lost"'
+        )
+    if is_newer(stored, found):
+        return (
+            f"etcd has the register of epoch {found.epoch}, revision {found.revision}, older than what this replica "
+            f"has stored ({stored.epoch}, {stored.revision}): etcd was restored from a backup; see "
+            'docs/operations.md, "etcd was lost"'
+        )
+    return ""
+
+
+def address_of(register: Register, replica: str) -> str:
+    member = register.find(replica)
+    return (member.address if member is not None else "") or place_of(replica)
+
+
+async def is_refused(host: str, port: int) -> bool:
+    """Whether a host answers that nobody listens on a port: not silence, not an unreachable network."""
+    try:
+        async with asyncio.timeout(PROBE_SECONDS):
+            _, writer = await asyncio.open_connection(host, port)
+    except ConnectionRefusedError:
+        return True
+    except (OSError, TimeoutError):
+        return False
+    writer.close()
+    return False

@@ -1,0 +1,106 @@
+"""What a broker with a coordinator refuses, and how it knows that a process is dead."""
+
+import asyncio
+from pathlib import Path
+
+import pytest
+
+from tandemq.broker.addresses import free_port
+from tandemq.broker.broker import Broker
+from tandemq.broker.config import BrokerConfig, BrokerRole
+from tandemq.broker.failover import is_refused
+from tandemq.errors import ConfigError
+from tandemq.remoting.config import RemotingConfig
+from tandemq.replication.config import ReplicationConfig
+from tandemq.testing.fake_etcd import FakeEtcd
+from tandemq.testing.waiting import until
+
+HOST = "127.0.0.1"
+
+
+def broker_at(etcd: FakeEtcd, path: Path, **more: int) -> Broker:
+    return Broker(
+        BrokerConfig(role=BrokerRole.SYNC_MASTER, broker_ip1=HOST, store_path_root_dir=str(path), broker_name="b"),
+        remoting_config=RemotingConfig(listen_port=0, bind_address=HOST),
+        replication_config=ReplicationConfig(coordinator=f"etcd://{HOST}:{etcd.port}", lease_seconds=1, **more),
+    )
+
+
+def test_a_slave_with_a_coordinator_is_refused() -> None:
+    with pytest.raises(ConfigError, match="brokerRole=SLAVE with haCoordinator"):
+        Broker(
+            BrokerConfig(role=BrokerRole.SLAVE, broker_id=1),
+            replication_config=ReplicationConfig(coordinator="etcd://a:1"),
+        )
+
+
+def test_a_port_nobody_listens_on_is_refused_and_one_that_hangs_is_not() -> None:
+    async def story() -> None:
+        port = free_port(HOST)
+        assert await is_refused(HOST, port)
+        server = await asyncio.start_server(lambda reader, writer: None, HOST, port)
+        async with server:
+            assert not await is_refused(HOST, port)
+
+    asyncio.run(story())
+
+
+def test_a_lone_broker_begins_a_group_and_reigns_on_after_a_restart(tmp_path: Path) -> None:
+    async def story() -> None:
+        async with FakeEtcd() as etcd:
+            async with broker_at(etcd, tmp_path) as broker:
+                await until(lambda: broker.writer.refusal is None)
+                assert broker.is_master
+                assert broker.live.broker.broker_id == 0
+                first = broker.replication.status()
+            assert etcd.leases == set()  # a clean stop gives it up
+            async with broker_at(etcd, tmp_path) as broker:
+                await until(lambda: broker.writer.refusal is None)
+                second = broker.replication.status()
+            assert first is not None
+            assert second is not None
+            assert second.epoch > first.epoch
+            assert second.register is not None
+            assert second.register["home"] == "etcd:77"
+
+    asyncio.run(story())
+
+
+def test_an_etcd_that_lost_everything_is_refused(tmp_path: Path) -> None:
+    async def story() -> None:
+        async with FakeEtcd() as etcd:
+            async with broker_at(etcd, tmp_path) as broker:
+                await until(lambda: broker.writer.refusal is None)
+            etcd.keys.clear()
+            async with broker_at(etcd, tmp_path) as broker:
+                failover = broker.replication.failover  # type: ignore[attr-defined]
+                await until(lambda: "made anew" in failover.refusal)
+                assert not broker.is_master
+                assert etcd.keys == {}
+
+    asyncio.run(story())
+
+
+def test_one_with_priority_minus_one_begins_nothing(tmp_path: Path) -> None:
+    async def story() -> None:
+        async with FakeEtcd() as etcd, broker_at(etcd, tmp_path, priority=-1) as broker:
+            failover = broker.replication.failover  # type: ignore[attr-defined]
+            await until(lambda: failover.verdict.why == "has haPriority=-1")
+            assert etcd.keys == {}
+
+    asyncio.run(story())
+
+
+def test_without_its_coordinator_a_store_does_not_open(tmp_path: Path) -> None:
+    async def story() -> None:
+        async with FakeEtcd() as etcd:
+            async with broker_at(etcd, tmp_path) as broker:
+                await until(lambda: broker.writer.refusal is None)
+            manual = Broker(
+                BrokerConfig(broker_ip1=HOST, store_path_root_dir=str(tmp_path), broker_name="b"),
+                remoting_config=RemotingConfig(listen_port=0, bind_address=HOST),
+            )
+            with pytest.raises(ConfigError, match="haCoordinator is empty"):
+                await manual.start()
+
+    asyncio.run(story())
