@@ -882,6 +882,7 @@ class Pair:
         found["brokerId"] = broker.broker_id
         found["address"] = self._broker.address
         found["brokerRole"] = self._broker.role.value
+        found["observer"] = broker.observer
         if self._waits is not None:
             found["role"], found["phase"] = "master", "waiting for word from its group"
         refusal, health = self._broker.writer.refusal, self._broker.store.health
