@@ -1166,6 +1166,7 @@ class Pair:
         found["address"] = self._broker.address
         found["brokerRole"] = self._broker.role.value
         found["coordination"] = self.failover.shown() if self.failover is not None else None
+        found["observer"] = broker.observer
         if self._waits is not None:
             found["role"], found["phase"] = "master", "waiting for word from its group"
         refusal, health = self._broker.writer.refusal, self._broker.store.health
