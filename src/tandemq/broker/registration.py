@@ -12,6 +12,7 @@ a master would make clients fail that a moment later are served, and until then 
 
 import asyncio
 import contextlib
+import dataclasses
 import logging
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
@@ -109,6 +110,8 @@ class Registration:
         """Nothing is told before the broker knows what it is in its group; `start` is then called again."""
         self._may_tell = asyncio.Event()
         self._may_tell.set()
+        self.state_version: Callable[[], int] = lambda: topics.version.state_version
+        """With a coordinator the epoch: of two brokers that claim one id, name servers keep the one with the higher."""
         self.is_resting = False
         """Nothing is told while it is being decided who reigns; `announce` tells the outcome."""
 
@@ -214,7 +217,7 @@ class Registration:
 
     async def _register(self, server: _Server, names: Iterable[str] | None) -> None:
         """All topics, or some; the version is always that of the whole table."""
-        version = self._topics.version
+        version = dataclasses.replace(self._topics.version, state_version=self.state_version())
         body = encode_registration(self._chosen(names), version)
         command = Command(RequestCode.REGISTER_BROKER, self._ext(body), body)
         timeout = self._live.broker.register_timeout_ms / 1000
