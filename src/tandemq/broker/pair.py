@@ -32,7 +32,7 @@ from tandemq.codec.codes import ResponseCode
 from tandemq.codec.command import Command, encode_response
 from tandemq.codec.ha_reasons import Reason
 from tandemq.codec.ha_register import GROUP_HOME, Member, Register
-from tandemq.errors import CodecError, ConfigError, CoordinatorError, RemotingError, ReplicationError, ReplyError
+from tandemq.errors import CodecError, CoordinatorError, RemotingError, ReplicationError, ReplyError
 from tandemq.remoting.access.needs import GET, UPDATE, needs, on_cluster
 from tandemq.remoting.connection import Connection
 from tandemq.remoting.dispatch import Handler
@@ -115,6 +115,8 @@ class Pair:
         """The promotion or demotion under way: it goes on whether or not who ordered it is still there."""
         self._order_name = ""
         self._forbidding: asyncio.Task[None] | None = None
+        self._homeless = ""
+        """Why this broker never reigns: its register lives with a coordinator that it was not given."""
         self.failover: Failover | None = None
         """Of a group with a coordinator; None: a person promotes."""
         self._master_changed = asyncio.Event()
@@ -203,12 +205,16 @@ class Pair:
         register = node.register
         if register is None:
             return
-        if register.home != GROUP_HOME:
-            raise ConfigError(
-                f"haCoordinator is empty, but the register of this group lives in {register.home}: set it as it was, "
-                'or see docs/operations.md, "Back to a manual group"'
-            )
         here = register.find(node.record.replica)
+        if register.home != GROUP_HOME:
+            self._homeless = (
+                f"haCoordinator is empty, but the register of this group lives in {register.home}: this broker follows "
+                'and never reigns. Set haCoordinator as it was, or see docs/operations.md, "From a manual group"'
+            )
+            log.error("%s", self._homeless)
+            self._slave_id = here.broker_id if here is not None else 0
+            broker.assume_role(BrokerRole.SLAVE, self._slave_id or 1)
+            return
         if here is not None and here.broker_id > 0:
             self._slave_id = here.broker_id
         if node.is_holder and not broker.is_master:
@@ -774,6 +780,8 @@ class Pair:
         return await self._ordered("promote", lambda: self._promote(role, accept_loss))
 
     async def _promote(self, role: BrokerRole, accept_loss: bool) -> str:
+        if self._homeless and self.node.register is not None and self.node.register.home != GROUP_HOME:
+            raise ReplicationError(self._homeless)
         async with self._changing:
             if self._broker.is_master:
                 return await self._allow_open(accept_loss)
@@ -1043,6 +1051,7 @@ class Pair:
             PairCode.FORGET: self._on_forget,
             PairCode.PAUSE: self._on_pause,
             PairCode.VOUCH: self._on_vouch,
+            PairCode.MOVE_REGISTER: self._on_move,
         }
 
     @needs(on_cluster(UPDATE), key=True)
@@ -1072,6 +1081,20 @@ class Pair:
             raise ReplicationError("this group has no coordinator (haCoordinator): nobody is elected anyway")
         try:
             text = await self.failover.succession.pause(command.ext.get("paused") == "true")
+        except CoordinatorError as error:
+            raise ReplicationError(str(error)) from error
+        return encode_response(command.opaque, ResponseCode.SUCCESS, text)
+
+    @needs(on_cluster(UPDATE), key=True)
+    async def _on_move(self, connection: Connection, command: Command) -> bytes:
+        self._check_order(command.ext)
+        if self.failover is None:
+            raise ReplicationError("this broker has no coordinator: set haCoordinator and restart it first")
+        try:
+            if command.ext.get("to") == GROUP_HOME:
+                text = await self.failover.move.to_group()
+            else:
+                text = await self.failover.move.to_coordinator(accept_loss=command.ext.get("acceptLoss") == "true")
         except CoordinatorError as error:
             raise ReplicationError(str(error)) from error
         return encode_response(command.opaque, ResponseCode.SUCCESS, text)
@@ -1143,6 +1166,7 @@ class Pair:
         found["address"] = self._broker.address
         found["brokerRole"] = self._broker.role.value
         found["coordination"] = self.failover.shown() if self.failover is not None else None
+        found["observer"] = broker.observer
         if self._waits is not None:
             found["role"], found["phase"] = "master", "waiting for word from its group"
         refusal, health = self._broker.writer.refusal, self._broker.store.health

@@ -379,6 +379,9 @@ class Recovery:
         if problem := queues_problem(self.queues, None if self._foreign else self.starts):
             self.problem = problem
             return False
+        if self.starts is not None and start == self.starts.offset:
+            # Files went of which no checkpoint had told yet: what the queues had before is known all the same.
+            self.queues.start_idle(self.starts.idle)
         if self.index is None or self.read_only:
             return True
         if not self._keep_index(start, exact, same_boot):
