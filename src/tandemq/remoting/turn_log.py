@@ -57,7 +57,7 @@ class TurnLog:
 
 def running_functions(frame: FrameType | None) -> str:
     """Returns the functions of a stack with file and line, innermost first."""
-    found = []
+    found: list[str] = []
     while frame is not None and len(found) < FUNCTIONS_MAX:
         code = frame.f_code
         found.append(f"{code.co_qualname} ({Path(code.co_filename).name}:{frame.f_lineno})")
