@@ -13,6 +13,7 @@ from collections import Counter
 from typing import TYPE_CHECKING, Any
 
 from tandemq.broker.coordinator import Coordinator, Holder
+from tandemq.broker.register_move import RegisterMove
 from tandemq.broker.reign_lease import ReignLease
 from tandemq.broker.succession import Succession
 from tandemq.codec.ha_register import GROUP_HOME, Member, Register
@@ -86,6 +87,7 @@ class Failover:
         self.vouches_until = self._clock.monotonic() + config.lease_seconds
         """Not before then it stands: it has given its word, perhaps before it was started anew."""
         self.succession = Succession(self)
+        self.move = RegisterMove(self)
 
     # --- life -------------------------------------------------------------------------------------------------------
 
@@ -444,9 +446,8 @@ class Failover:
         for _ in range(PROBES):
             if self.pair.node.is_following or self._broker.is_master:
                 return
-            ports = (int(port), self.pair.ha_port_of(address))
-            refused = await asyncio.gather(*(is_refused(host, one) for one in ports if one))
-            if all(refused):
+            # One after the other: a living master is not to take a probe of its HA port for a slave.
+            if await is_refused(host, int(port)) and await is_refused(host, self.pair.ha_port_of(address)):
                 self._dead = register.epoch_id
                 self._wake.set()
                 return
@@ -478,6 +479,10 @@ class Failover:
         else:
             self.pair.spawn(self.lease.give_up(), "give up the lease")
 
+    def look(self) -> None:
+        """Something has changed: decides again."""
+        self._wake.set()
+
     def hands_over(self) -> None:
         """This master steps down for another one: it does not stand again before that one had its time."""
         self._hands_over = True
@@ -491,7 +496,7 @@ def refusal_of(coordinator: Coordinator, stored: Register | None) -> str:
         return f'{coordinator.damage}; see docs/operations.md, "etcd was lost"'
     if stored is None:
         return ""
-    if stored.home == GROUP_HOME:
+    if found is None and stored.home == GROUP_HOME:
         return 'the register of this group lives in the group itself; see docs/operations.md, "From a manual group"'
     if found is None:
         return (
@@ -500,7 +505,9 @@ def refusal_of(coordinator: Coordinator, stored: Register | None) -> str:
         )
     if stored.group_id != found.group_id:
         return f"etcd has the register of another group of this name ({found.group_id}, not {stored.group_id})"
-    if stored.home != coordinator.home or found.home != coordinator.home:
+    if found.home == GROUP_HOME:
+        return "the register of this group lives in the group itself: take haCoordinator out of the file"
+    if found.home != coordinator.home or (stored.home != found.home and not is_newer(found, stored)):
         return (
             f"the register lives in {found.home}, this is {coordinator.home}: etcd was restored from a backup, or "
             'haCoordinator names another one; see docs/operations.md, "etcd was lost"'

@@ -32,7 +32,7 @@ from tandemq.codec.codes import ResponseCode
 from tandemq.codec.command import Command, encode_response
 from tandemq.codec.ha_reasons import Reason
 from tandemq.codec.ha_register import GROUP_HOME, Member, Register
-from tandemq.errors import CodecError, ConfigError, CoordinatorError, RemotingError, ReplicationError, ReplyError
+from tandemq.errors import CodecError, CoordinatorError, RemotingError, ReplicationError, ReplyError
 from tandemq.remoting.access.needs import GET, UPDATE, needs, on_cluster
 from tandemq.remoting.connection import Connection
 from tandemq.remoting.dispatch import Handler
@@ -115,6 +115,8 @@ class Pair:
         """The promotion or demotion under way: it goes on whether or not who ordered it is still there."""
         self._order_name = ""
         self._forbidding: asyncio.Task[None] | None = None
+        self._homeless = ""
+        """Why this broker never reigns: its register lives with a coordinator that it was not given."""
         self.failover: Failover | None = None
         """Of a group with a coordinator; None: a person promotes."""
         self._master_changed = asyncio.Event()
@@ -203,12 +205,16 @@ class Pair:
         register = node.register
         if register is None:
             return
-        if register.home != GROUP_HOME:
-            raise ConfigError(
-                f"haCoordinator is empty, but the register of this group lives in {register.home}: set it as it was, "
-                'or see docs/operations.md, "Back to a manual group"'
-            )
         here = register.find(node.record.replica)
+        if register.home != GROUP_HOME:
+            self._homeless = (
+                f"haCoordinator is empty, but the register of this group lives in {register.home}: this broker follows "
+                'and never reigns. Set haCoordinator as it was, or see docs/operations.md, "From a manual group"'
+            )
+            log.error("%s", self._homeless)
+            self._slave_id = here.broker_id if here is not None else 0
+            broker.assume_role(BrokerRole.SLAVE, self._slave_id or 1)
+            return
         if here is not None and here.broker_id > 0:
             self._slave_id = here.broker_id
         if node.is_holder and not broker.is_master:
@@ -483,6 +489,7 @@ class Pair:
             return
         if self.failover is None:
             self._broker.allow_writes()
+            self._broker.registration.announce()  # whatever a former master told last, this is newer
         else:
             self._broker.allow_writes(services=not self.failover.fence.wants_copies)
             self._tell_name_servers()
@@ -490,6 +497,9 @@ class Pair:
     async def _predecessor_back(self) -> None:
         """After an orderly hand-over: sends that want a copy would be told for a moment that there is no slave."""
         predecessor, self._predecessor = self._predecessor, ""
+        if self.failover is not None:
+            await self._copies_back()
+            return
         if not predecessor or self._broker.writer.level.copies == 1:
             return
         clock = self._broker.clock
@@ -498,6 +508,18 @@ class Pair:
             if any(one.in_sync for one in self.node.status().replicas if one.replica == predecessor):
                 return
             await asyncio.sleep(0.01)
+
+    async def _copies_back(self) -> None:
+        """After an election: until those who were heard with the whole log count; bounded."""
+        clock, acks, register = self._broker.clock, self._broker.acks, self.node.register
+        wanted = self._broker.writer.level.needed(acks.group_size) - 1
+        if register is None or len(register.in_sync) <= wanted:
+            return
+        deadline = clock.monotonic() + BACK_SECONDS
+        while self.node.is_open and clock.monotonic() < deadline:
+            if sum(one.in_sync for one in self.node.status().replicas) >= wanted:
+                return
+            await asyncio.sleep(0.005)
 
     def _tell_name_servers(self) -> None:
         registration = self._broker.registration
@@ -539,6 +561,8 @@ class Pair:
 
     def _following(self) -> None:
         self._broker.registration.release()
+        if self.failover is not None and self._broker.registration.is_resting:
+            self._tell_name_servers()
         self._broker.forwarder.changed()
         if self._is_ours:
             self._book.note([self._master_address()])
@@ -690,8 +714,9 @@ class Pair:
                 self._slave_id = self._slave_id or await self._free_id()
                 self._announced = None
                 self._registered_master = self._registered_ha = ""
+                # Name servers are told when it follows: until then clients reach a broker that forwards.
+                self._broker.registration.is_resting = True
                 await self._broker.take_role(BrokerRole.SLAVE, self._slave_id)
-                self._tell_name_servers()
                 await self._be_slave()
             elif self._broker.is_master:
                 slave_id = self._slave_id or await self._free_id()
@@ -755,6 +780,8 @@ class Pair:
         return await self._ordered("promote", lambda: self._promote(role, accept_loss))
 
     async def _promote(self, role: BrokerRole, accept_loss: bool) -> str:
+        if self._homeless and self.node.register is not None and self.node.register.home != GROUP_HOME:
+            raise ReplicationError(self._homeless)
         async with self._changing:
             if self._broker.is_master:
                 return await self._allow_open(accept_loss)
@@ -941,11 +968,15 @@ class Pair:
 
     def follow(self, address: str) -> None:
         """The coordinator's register names another holder."""
+        self._broker.forwarder.changed()
         slave, register = self.node.slave, self.failover.register if self.failover is not None else None
         if slave is None or register is None or not address:
             return
-        is_followed = self.node.is_following and isinstance(slave.state, SlaveState)
-        if is_followed and isinstance(slave.state, SlaveState) and slave.state.master == register.holder:
+        state = slave.state
+        if isinstance(state, SlaveState) and state.is_connected and state.master == register.holder:
+            return  # it has heard this one when it was a candidate
+        if self._announced is not None and self._announced[1] == address and not self.node.is_following:
+            slave.look_again()
             return
         self._announced = None
         self._registered_master = self._registered_ha = ""
@@ -959,6 +990,7 @@ class Pair:
     async def become_candidate(self, role: BrokerRole, register: Register | None, *, ordered: bool) -> None:
         """Asks the others for the reign; readers and name servers notice nothing before it is open."""
         broker = self._broker
+        broker.forwarder.expect_hand_over()
         await self._follower.stop()
         await self.node.leave_role()
         broker.registration.is_resting = True
@@ -1019,6 +1051,7 @@ class Pair:
             PairCode.FORGET: self._on_forget,
             PairCode.PAUSE: self._on_pause,
             PairCode.VOUCH: self._on_vouch,
+            PairCode.MOVE_REGISTER: self._on_move,
         }
 
     @needs(on_cluster(UPDATE), key=True)
@@ -1048,6 +1081,20 @@ class Pair:
             raise ReplicationError("this group has no coordinator (haCoordinator): nobody is elected anyway")
         try:
             text = await self.failover.succession.pause(command.ext.get("paused") == "true")
+        except CoordinatorError as error:
+            raise ReplicationError(str(error)) from error
+        return encode_response(command.opaque, ResponseCode.SUCCESS, text)
+
+    @needs(on_cluster(UPDATE), key=True)
+    async def _on_move(self, connection: Connection, command: Command) -> bytes:
+        self._check_order(command.ext)
+        if self.failover is None:
+            raise ReplicationError("this broker has no coordinator: set haCoordinator and restart it first")
+        try:
+            if command.ext.get("to") == GROUP_HOME:
+                text = await self.failover.move.to_group()
+            else:
+                text = await self.failover.move.to_coordinator(accept_loss=command.ext.get("acceptLoss") == "true")
         except CoordinatorError as error:
             raise ReplicationError(str(error)) from error
         return encode_response(command.opaque, ResponseCode.SUCCESS, text)
@@ -1128,7 +1175,15 @@ class Pair:
         return found
 
     def status(self) -> HaStatus:
-        return self.node.status()
+        status = self.node.status()
+        if self.failover is None:
+            return status
+        return dataclasses.replace(
+            status,
+            lease_left=self.failover.fence.left if self.node.is_open else 0.0,
+            elections=dict(self.failover.elections),
+            without_master=self.failover.without_master_s,
+        )
 
     def ha_facts(self) -> HaFacts:
         broker = self._broker

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 from tandemq.codec.codes import ResponseCode
 from tandemq.codec.command import Command
 from tandemq.codec.ha_register import Register
-from tandemq.errors import CodecError, RemotingError, ReplicationError
+from tandemq.errors import CodecError, CoordinatorError, RemotingError, ReplicationError
 from tandemq.replication import register as registers
 from tandemq.replication.election import NEVER, Candidate, preferred, why_not
 from tandemq.replication.fence import MARGIN_SHARE
@@ -41,14 +41,19 @@ class Succession:
     async def promote(self, *, accept_loss: bool, pinned: bool) -> str:
         """An operator, or a master that stops, wants this broker to reign.  ReplicationError if it should not."""
         failover, node = self._failover, self._pair.node
-        register = failover.register
         if self._broker.is_master and node.is_open:
             return f"{self._broker.address} already is the master"
+        try:
+            await failover.read()
+        except CoordinatorError as error:
+            raise ReplicationError(f"nobody is promoted without the coordinator: {error}") from error
+        register = failover.coordinator.register
         why = failover.refusal
         if not why and register is not None:
             why = why_not(register, node.record.replica, failover.hindrance())
         if why and not accept_loss:
             raise ReplicationError(f"this broker can't be promoted: {why}; promote another one, or use --accept-loss")
+        self._broker.forwarder.expect_hand_over()
         if register is not None and register.holder != node.record.replica:
             failover.was_handed = await self._take_over(register)
         try:

@@ -216,12 +216,19 @@ async def perform(directory: Path, console: Console, seconds: float) -> tuple[St
 def demo(
     seconds: Annotated[float, typer.Option(min=1, help="Length of each of the three acts.")] = 10,
     spark: Annotated[bool, typer.Option(help="Let Spark read the replica at the end (needs Java).")] = True,
+    failover: Annotated[
+        bool, typer.Option("--failover", help="Three brokers and an etcd: another master is elected by itself.")
+    ] = False,
+    etcd: Annotated[str, typer.Option("--etcd", help="With --failover: an etcd that runs, etcd://host:port.")] = "",
     as_json: Annotated[bool, typer.Option("--json", help="Print the outcome as JSON.")] = False,
 ) -> None:
     """Produce, kill the master, read on from the slave, bring the master back, count: nothing is lost."""
     console = Console(stderr=as_json)
     logging.getLogger("tandemq").setLevel(logging.ERROR)  # lost connections are the plot, not news
     directory = Path(tempfile.mkdtemp(prefix="tandemq-demo-"))
+    if failover:
+        _fail_over(directory, console, seconds, etcd, as_json)
+        return
     try:
         story, store = asyncio.run(perform(directory, console, seconds))
         lost = {name: len(story.missing(name)) for name in story.seen}
@@ -242,4 +249,21 @@ def demo(
         }
         print(json.dumps(outcome))
     if any(lost.values()):
+        raise typer.Exit(1)
+
+
+def _fail_over(directory: Path, console: Console, seconds: float, etcd: str, as_json: bool) -> None:
+    from tandemq.cli import demo_failover
+
+    try:
+        outcome = asyncio.run(demo_failover.perform(directory, console, seconds, etcd))
+    finally:
+        shutil.rmtree(directory, ignore_errors=True)
+    console.print(
+        f"[bold]▸[/] acknowledged {outcome['acknowledged']}, lost {outcome['lost']}, "
+        f"without an acknowledgement for {outcome['gapMs']} ms"
+    )
+    if as_json:
+        print(json.dumps(outcome))
+    if outcome["lost"]:
         raise typer.Exit(1)

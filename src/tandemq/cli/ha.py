@@ -5,13 +5,14 @@ import shutil
 import sys
 import textwrap
 from collections.abc import Callable
+from pathlib import Path
 from typing import Annotated
 
 import typer
 
 from tandemq.cli import ha_view
 from tandemq.cli.ha_nodes import Node, collect
-from tandemq.cli.ha_orders import forget_replica
+from tandemq.cli.ha_orders import forget_replica, given, one_of_each_group
 from tandemq.cli.render import (
     DEFAULT_NAMESRV,
     Json,
@@ -29,6 +30,7 @@ from tandemq.cli.render import (
 from tandemq.client.admin import Admin
 from tandemq.clock import SystemClock
 from tandemq.errors import ClientError, RemotingError, ReplyError
+from tandemq.replication.metadata import PairCode
 
 app = typer.Typer(help="Replication: who is master, who follows, who is in sync and why not.", no_args_is_help=True)
 
@@ -37,6 +39,14 @@ POLL_SECONDS = 0.2
 CLEAR_SCREEN = "\033[H\033[2J"
 
 Broker = Annotated[list[str] | None, typer.Option("--broker", "-b", help="Only this broker name.")]
+KeyFile = Annotated[
+    Path | None,
+    typer.Option(
+        "--ha-key-file",
+        envvar="TANDEMQ_HA_KEY_FILE",
+        help="File whose first line is the group's haSharedKey, which proves the order; else an admin account must.",
+    ),
+]
 Address = Annotated[list[str] | None, typer.Option("--address", "-a", help="Ask this broker, not those known.")]
 
 
@@ -164,6 +174,67 @@ def wait(
         raise ClientError(f"after {timeout:g} s: {missing}; `tandemq ha status` says more")
     if as_json:
         print_json({"inSync": in_sync, "writable": writable, "caughtUp": caught_up})
+
+
+@app.command()
+def switch(
+    address: Annotated[str, typer.Argument(help="host:port of the broker that shall reign.")],
+    accept_loss: Annotated[
+        bool, typer.Option("--accept-loss", help="Go on without in-sync replicas that can't be heard.")
+    ] = False,
+    key_file: KeyFile = None,
+    as_json: Json = False,
+) -> None:
+    """Make a broker the master of its group; the old one hands over and follows, a hung one within its lease.
+
+    The same as `tandemq broker promote`. With a coordinator no preferred master takes the reign back afterwards.
+    """
+    ext = {"acceptLoss": "true" if accept_loss else "false"}
+    print_outcome(run(given(address, PairCode.PROMOTE, ext, key_file)), as_json=as_json, address=address)
+
+
+@app.command()
+def pause(
+    namesrv: Namesrv = DEFAULT_NAMESRV, broker: Broker = None, key_file: KeyFile = None, as_json: Json = False
+) -> None:
+    """Elect nobody until `tandemq ha resume`: for maintenance of groups with a coordinator."""
+    _pause(namesrv, broker, key_file, as_json, paused=True)
+
+
+@app.command()
+def resume(
+    namesrv: Namesrv = DEFAULT_NAMESRV, broker: Broker = None, key_file: KeyFile = None, as_json: Json = False
+) -> None:
+    """Let groups with a coordinator elect a master by themselves again."""
+    _pause(namesrv, broker, key_file, as_json, paused=False)
+
+
+@app.command()
+def home(
+    address: Annotated[str, typer.Argument(help="host:port of the broker whose register is the newest.")],
+    to: Annotated[
+        str, typer.Option("--to", help="coordinator or group: where the register shall live.")
+    ] = "coordinator",
+    accept_loss: Annotated[
+        bool, typer.Option("--accept-loss", help="Go on without members that can't be asked what they know.")
+    ] = False,
+    key_file: KeyFile = None,
+    as_json: Json = False,
+) -> None:
+    """Move the register of a group into the broker's coordinator, or back into the group.
+
+    For a manual group that shall elect its master by itself, for an etcd that was lost, and for the way back.
+    """
+    if to not in ("coordinator", "group"):
+        raise typer.BadParameter("must be coordinator or group", param_hint="--to")
+    ext = {"to": to, "acceptLoss": "true" if accept_loss else "false"}
+    print_outcome(run(given(address, PairCode.MOVE_REGISTER, ext, key_file)), as_json=as_json, address=address)
+
+
+def _pause(namesrv: str, broker: list[str] | None, key_file: Path | None, as_json: bool, *, paused: bool) -> None:
+    ext = {"paused": "true" if paused else "false"}
+    for address in with_admin(namesrv, lambda admin: one_of_each_group(admin, broker)):
+        print_outcome(run(given(address, PairCode.PAUSE, ext, key_file)), as_json=as_json, address=address)
 
 
 @app.command()

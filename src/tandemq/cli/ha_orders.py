@@ -1,7 +1,9 @@
-"""Orders about replicas: who is asked to forget one."""
+"""Orders about replicas and elections: who is asked."""
 
+from pathlib import Path
 from typing import Any
 
+from tandemq.cli.connection import client_config_with_key
 from tandemq.cli.ha_nodes import Node, collect
 from tandemq.client import orders
 from tandemq.client.admin import Admin
@@ -9,6 +11,23 @@ from tandemq.errors import ClientError
 from tandemq.replication.metadata import PairCode
 
 FORGET_MS = 5_000
+
+
+async def given(address: str, code: int, ext: dict[str, str], key_file: Path | None) -> str:
+    """Gives one broker an order, proven by the group's key if there is a file with it; what it answers."""
+    async with Admin(config=client_config_with_key(address, key_file)) as admin:
+        return await orders.order(admin.session, address, code, ext)
+
+
+async def one_of_each_group(admin: Admin, names: list[str] | None) -> list[str]:
+    """The address of one broker of each group that has a coordinator; ClientError if there is none."""
+    found: dict[str, str] = {}
+    for node in await collect(admin, names, None):
+        if node.get("coordination"):
+            found.setdefault(str(node.get("broker")), str(node["address"]))
+    if not found:
+        raise ClientError("no group with a coordinator (haCoordinator) is known to these name servers")
+    return list(found.values())
 
 
 async def forget_replica(admin: Admin, replica: str, address: str, ext: dict[str, str]) -> str:

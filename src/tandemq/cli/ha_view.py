@@ -161,6 +161,7 @@ def lines_of(groups: Sequence[GroupHealth], width: int) -> list[str]:
             lines += ["", *_drawn(slaves, width)]
         if register := register_line(group.nodes):
             lines += ["", register]
+        lines += election_lines(group.nodes)
     return lines[1:]
 
 
@@ -296,6 +297,47 @@ def register_line(nodes: Sequence[Node]) -> str:
         f"register: epoch {newest['epoch']}, revision {newest['revision']}, {len(newest['members'])} members, "
         f"{len(newest['in_sync'])} in sync{joining}"
     )
+
+
+def election_lines(nodes: Sequence[Node]) -> list[str]:
+    """Returns where the register lives, whose lease lives, and who may be elected; none without a coordinator."""
+    told = [node for node in nodes if node.get("coordination")]
+    if not told:
+        return []
+    # Whoever reigns knows its lease; of the others the one that has read etcd last.
+    best = max(told, key=lambda node: (node["coordination"]["lease_left"], node["coordination"]["revision"]))
+    seen = best["coordination"]
+    state = "answers" if seen["answers"] else f"does not answer ({seen['trouble']})"
+    lines = [f"coordinator: {seen['place']} {state}, register at etcd's revision {seen['revision']}"]
+    lease = f"{seen['lease_left']:.1f} of {seen['lease_seconds']:g} s left" if seen["lease_left"] else "nobody holds it"
+    how = ", the in-sync members vouch for it" if seen["vouched"] else ""
+    lines.append(f"lease: {lease}{how}{_flags(seen)}")
+    return lines + [f"election: {_electable(node)}" for node in told]
+
+
+def _flags(seen: Mapping[str, object]) -> str:
+    flags = "; elections are paused" if seen["paused"] else ""
+    return f"{flags}; an operator chose the master" if seen["pinned"] else flags
+
+
+def _electable(node: Node) -> str:
+    """Says whether a node may be elected, or why not."""
+    seen, register = node["coordination"], node.get("register") or {}
+    replica = node.get("replica", "")
+    members = {one["replica"] for one in register.get("members", ())}
+    if seen["refusal"]:
+        why = seen["refusal"]
+    elif register.get("holder") == replica:
+        why = f"reigns, priority {seen['priority']}" if node.get("writable") else "holds the last reign"
+    elif replica not in members:
+        why = "no: it is no member yet"
+    elif replica not in register.get("in_sync", ()):
+        why = "no: it is not in sync"
+    elif seen["hindrance"]:
+        why = f"no: {seen['hindrance']}"
+    else:
+        why = f"may be elected, priority {seen['priority']}"
+    return f"{node['address']} {why}"
 
 
 def _trouble(told: Mapping[str, object]) -> str:

@@ -19,6 +19,7 @@ from collections.abc import Iterator
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
+from tandemq.cli.local_etcd import ETCD_PORT, etcd_command, etcd_program
 from tandemq.errors import TandemError
 
 DEFAULT_DIRECTORY = Path("tandemq-data")
@@ -83,7 +84,7 @@ class Node:
 
     name: str
     kind: str
-    """`namesrv`, `broker` or `console`: the `tandemq` command that runs it."""
+    """`namesrv`, `broker` or `console`: the `tandemq` command that runs it; or `etcd`."""
     port: int
     role: str = ""
     broker_id: int = 0
@@ -101,11 +102,16 @@ class Plan:
     """Name servers and brokers."""
     console: Node | None = None
     """None in directories of earlier versions."""
+    coordinator: str = ""
+    """haCoordinator of the brokers, which then elect their master; empty: a fixed master and slaves."""
+    etcd: Node | None = None
+    """The etcd that runs beside them, unless they use one that was there."""
 
     @property
     def processes(self) -> tuple[Node, ...]:
         """Everything that runs, in the order of starting."""
-        return self.nodes if self.console is None else (*self.nodes, self.console)
+        before = () if self.etcd is None else (self.etcd,)
+        return (*before, *self.nodes, *(() if self.console is None else (self.console,)))
 
     @property
     def namesrvs(self) -> tuple[Node, ...]:
@@ -186,6 +192,29 @@ def new_plan(*, slaves: int, sync: bool) -> Plan:
     return Plan(tuple(nodes), new_console(taken))
 
 
+def new_failover_plan(*, brokers: int, sync: bool, coordinator: str = "") -> Plan:
+    """Plans name servers, brokers that elect their master, and an etcd unless one is named."""
+    taken: set[int] = set()
+    nodes = [
+        Node(f"namesrv-{number}", "namesrv", _first_free(iter(range(NAMESRV_PORT, 65000)), (0,), taken))
+        for number in (1, 2)
+    ]
+    role = "SYNC_MASTER" if sync else "ASYNC_MASTER"
+    for number in range(1, brokers + 1):
+        port = _first_free(iter(range(BROKER_PORT, 65000, BROKER_PORT_STEP)), (0, 1, -2), taken)
+        nodes.append(Node(f"broker-{number}", "broker", port, role))
+    etcd = None
+    if not coordinator:
+        if not etcd_program():
+            raise ClusterError(
+                "no etcd was found: install one (Debian: apt-get install etcd-server), name its program with "
+                "TANDEMQ_ETCD, or name one that runs with --etcd etcd://host:port"
+            )
+        etcd = Node("etcd", "etcd", _first_free(iter(range(ETCD_PORT, 65000, 2)), (0, 1), taken))
+        coordinator = f"etcd://{etcd.address}"
+    return Plan(tuple(nodes), new_console(taken), coordinator, etcd)
+
+
 def new_console(taken: set[int] | None = None) -> Node:
     """Plans the console on its usual port or the next free one."""
     given = set() if taken is None else taken
@@ -207,9 +236,15 @@ class LocalCluster:
             saved = json.loads((directory / CLUSTER_FILE).read_text())
         except FileNotFoundError:
             return None
-        console = saved.get("console")
+        console, etcd = saved.get("console"), saved.get("etcd")
         nodes = tuple(Node(**node) for node in saved["nodes"])
-        return cls(directory, Plan(nodes, Node(**console) if console else None))
+        plan = Plan(
+            nodes,
+            Node(**console) if console else None,
+            saved.get("coordinator", ""),
+            Node(**etcd) if etcd else None,
+        )
+        return cls(directory, plan)
 
     def save(self) -> None:
         self.directory.mkdir(parents=True, exist_ok=True)
@@ -217,6 +252,8 @@ class LocalCluster:
         saved = {
             "nodes": [asdict(node) for node in self.plan.nodes],
             "console": asdict(console) if console is not None else None,
+            "coordinator": self.plan.coordinator,
+            "etcd": asdict(self.plan.etcd) if self.plan.etcd is not None else None,
         }
         text = json.dumps(saved, indent=1)
         (self.directory / CLUSTER_FILE).write_text(text)
@@ -239,20 +276,24 @@ class LocalCluster:
             command_line = Path(f"/proc/{pid}/cmdline").read_bytes()
         except (FileNotFoundError, ValueError, ProcessLookupError):
             return None
-        return pid if b"tandemq" in command_line else None  # the number may belong to another process by now
+        mark = b"etcd" if node.kind == "etcd" else b"tandemq"
+        return pid if mark in command_line else None  # the number may belong to another process by now
 
     def start(self, node: Node) -> None:
         """Starts the process; `until_ready` waits for it."""
         home = self.home(node)
         home.mkdir(parents=True, exist_ok=True)
-        if node.kind == "console":
+        command = [sys.executable, "-m", "tandemq", node.kind]
+        if node.kind == "etcd":
+            command, options = etcd_command(etcd_program(), home / "data", node.port), []
+        elif node.kind == "console":
             options = ["-n", self.plan.namesrv_address, "--listen", node.address]
         else:
             (home / "node.conf").write_text(self._properties(node))
             options = ["-c", str(home / "node.conf")]
         with (home / "log").open("ab") as log:
             process = subprocess.Popen(
-                [sys.executable, "-m", "tandemq", node.kind, *options],
+                [*command, *options],
                 stdin=subprocess.DEVNULL,
                 stdout=log,
                 stderr=log,
@@ -316,7 +357,7 @@ class LocalCluster:
         """Starts name servers, then master and slaves, then the console; returns when each answers."""
         self.save()
         _remember(self.directory)
-        for kind in ("namesrv", "broker", "console"):
+        for kind in ("etcd", "namesrv", "broker", "console"):
             fresh = [node for node in self.plan.processes if node.kind == kind and self.pid(node) is None]
             for node in fresh:
                 self.start(node)
@@ -326,7 +367,8 @@ class LocalCluster:
     async def stop_all(self) -> None:
         """Stops the master first, so that its slaves have everything; name servers last."""
         console = (self.plan.console,) if self.plan.console is not None else ()
-        for node in (*console, *self.plan.brokers, *self.plan.namesrvs):
+        etcd = (self.plan.etcd,) if self.plan.etcd is not None else ()
+        for node in (*console, *self.plan.brokers, *self.plan.namesrvs, *etcd):
             await self.stop(node)
 
     @property
@@ -354,4 +396,7 @@ class LocalCluster:
                 "enablePropertyFilter": "true",  # `consume --sql` works at once; RocketMQ's default is false
                 "mappedFileSizeCommitLog": SEGMENT_SIZE,
             }
+            if self.plan.coordinator:  # the same file for every broker but for ports and paths
+                del settings["brokerId"]
+                settings["haCoordinator"] = self.plan.coordinator
         return "".join(f"{key}={value}\n" for key, value in settings.items())

@@ -18,6 +18,7 @@ from tandemq.cli.local_cluster import (
     Node,
     Plan,
     new_console,
+    new_failover_plan,
     new_plan,
     port_is_free,
 )
@@ -42,14 +43,17 @@ async def pair_state(master: Node, admin: Admin) -> HaView | None:
 
 
 async def until_in_sync(cluster: LocalCluster) -> HaView:
-    """Waits until every slave of the plan is in sync with the master."""
+    """Waits until every slave of the plan is in sync with the master, whichever broker that is."""
     wanted = len(cluster.plan.brokers) - 1
+    candidates = cluster.plan.brokers if cluster.plan.coordinator else (cluster.plan.master,)
     state = None
     async with Admin(namesrv=cluster.plan.namesrv_address) as admin:
         for _ in range(IN_SYNC_SECONDS * 20):
-            state = await pair_state(cluster.plan.master, admin)
-            if state is not None and state.in_sync >= wanted:
-                return state
+            for node in candidates:
+                found = await pair_state(node, admin)
+                state = found if state is None or (found is not None and found.master) else state
+                if found is not None and found.master and found.in_sync >= wanted:
+                    return found
             await asyncio.sleep(0.05)
     had = "the master does not answer" if state is None else f"{state.in_sync} of {wanted} slaves are in sync"
     raise ClusterError(
@@ -57,11 +61,17 @@ async def until_in_sync(cluster: LocalCluster) -> HaView:
     )
 
 
-def open_cluster(directory: Path, *, slaves: int, sync: bool) -> LocalCluster:
+def open_cluster(directory: Path, *, slaves: int, sync: bool, failover: bool = False, etcd: str = "") -> LocalCluster:
     """Returns the cluster of an earlier `up` in this directory, or a new one on free ports."""
+
+    def fresh() -> Plan:
+        if failover:
+            return new_failover_plan(brokers=slaves + 1, sync=sync, coordinator=etcd)
+        return new_plan(slaves=slaves, sync=sync)
+
     found = LocalCluster.load(directory)
     if found is None:
-        return LocalCluster(directory, new_plan(slaves=slaves, sync=sync))
+        return LocalCluster(directory, fresh())
     if found.running():
         names = ", ".join(node.name for node in found.running())
         raise ClusterError(f"{names} of {directory} already run; `{PROGRAM} down --dir {directory}` stops them")
@@ -70,20 +80,31 @@ def open_cluster(directory: Path, *, slaves: int, sync: bool) -> LocalCluster:
         raise ClusterError(
             f"{directory} holds a {found.plan.master.role} with {had} slave(s): start it so or choose another --dir"
         )
+    if bool(found.plan.coordinator) != failover:
+        how = "with --failover" if found.plan.coordinator else "without --failover"
+        raise ClusterError(f"{directory} was started {how}: start it so or choose another --dir")
+    if failover:
+        return found  # brokers are members by their addresses, and etcd has its own on disk
     if all(port_is_free(node.port) for node in found.plan.nodes):
         console = found.plan.console
         if console is None or not port_is_free(console.port):
             return LocalCluster(directory, Plan(found.plan.nodes, new_console()))
         return found
-    return LocalCluster(directory, new_plan(slaves=slaves, sync=sync))  # the same nodes and data, on other ports
+    return LocalCluster(directory, fresh())  # the same nodes and data, on other ports
 
 
-def describe(cluster: LocalCluster) -> Table:
+def describe(cluster: LocalCluster, master: str = "") -> Table:
+    """Draws the nodes; `master`: where the elected one is, in a cluster that elects it."""
     table = Table("node", "role", "address", "state", "data", box=None, pad_edge=False)
+    if cluster.plan.etcd is not None:
+        etcd = cluster.plan.etcd
+        table.add_row(etcd.name, "coordinator", etcd.address, "up", str(cluster.home(etcd)))
     for node in cluster.plan.nodes:
         if node.kind == "namesrv":
             row = ("name server", "up")
-        elif node is cluster.plan.master:
+        elif cluster.plan.coordinator and node.address != master:
+            row = ("SLAVE", "in sync")
+        elif cluster.plan.coordinator or node is cluster.plan.master:
             row = (node.role, "writable")
         else:
             row = (node.role, "in sync")  # `until_in_sync` has waited for it
@@ -104,6 +125,12 @@ def next_steps(cluster: LocalCluster) -> str:
         (f"spark stats --store {slave}", "Spark on the replica's files"),
         ("demo", "kill the master, lose nothing"),
     )
+    if cluster.plan.coordinator:
+        steps = (
+            *steps[:-2],
+            ("ha switch ADDRESS", "let another broker reign"),
+            ("demo --failover", "kill -9, and go on"),
+        )
     lines = [f"{PROGRAM} {command:<45} # {what}" for command, what in steps]
     return "\n".join(lines)
 
@@ -115,11 +142,11 @@ async def run_cluster(cluster: LocalCluster, console: Console, *, detach: bool) 
         loop.add_signal_handler(number, stop.set)
     try:
         await cluster.start_all()
-        await until_in_sync(cluster)
+        state = await until_in_sync(cluster)
     except BaseException:
         await cluster.stop_all()
         raise
-    console.print(describe(cluster))
+    console.print(describe(cluster, state.address))
     console.print(f"\nname servers: {cluster.plan.namesrv_address} (commands on this machine find them by themselves)")
     console.print(console_line(cluster), highlight=False)
     console.print("\nTry next:\n", style="bold")
@@ -157,13 +184,20 @@ def up(
     directory: Annotated[
         Path, typer.Option("--dir", help="Where everything lives; survives restarts.")
     ] = DEFAULT_DIRECTORY,
-    slaves: Annotated[int, typer.Option(min=1, max=8, help="How many slaves.")] = 1,
+    slaves: Annotated[int | None, typer.Option(min=1, max=8, help="How many slaves: 1, with --failover 2.")] = None,
     asynchronous: Annotated[bool, typer.Option("--async", help="ASYNC_MASTER: replies before a slave has it.")] = False,
+    failover: Annotated[
+        bool, typer.Option("--failover", help="Start an etcd too; the brokers elect their master by themselves.")
+    ] = False,
+    etcd: Annotated[str, typer.Option("--etcd", help="With --failover: an etcd that runs, etcd://host:port.")] = "",
     detach: Annotated[bool, typer.Option("--detach", help="Return when it is up; `tandemq down` stops it.")] = False,
     as_json: Annotated[bool, typer.Option("--json", help="Print the nodes as JSON (with --detach).")] = False,
 ) -> None:
     """Start two name servers, a master, its slaves and the console on this machine; print addresses and what to try."""
-    cluster = open_cluster(directory, slaves=slaves, sync=not asynchronous)
+    if etcd and not failover:
+        raise typer.BadParameter("--etcd is for --failover")
+    count = slaves or (2 if failover else 1)
+    cluster = open_cluster(directory, slaves=count, sync=not asynchronous, failover=failover, etcd=etcd)
     console = Console(quiet=as_json)
     asyncio.run(run_cluster(cluster, console, detach=detach))
     if as_json:

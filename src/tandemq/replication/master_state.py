@@ -1669,8 +1669,9 @@ class MasterState:
             self._donor = None
             self.phase = Phase.ASKING
         lost = self.phase in (Phase.TAKING, Phase.PREPARING, Phase.SWAPPING) and session.replica in self._writes_to
-        if lost and not self._going_provisional:
-            # It may or may not have stored the register: all are asked again, with a higher number.
+        if lost and not self._going_provisional and not self.is_coordinated:
+            # It may or may not have stored the register: all are asked again, with a higher number. With a coordinator
+            # the register is not theirs to store, and whoever was heard keeps its promise without a session too.
             self.phase = Phase.ASKING
             self._campaign(out, self.number, now)
         if session.state is SessionState.IN_SYNC and not self._counts_elsewhere(session):

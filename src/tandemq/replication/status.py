@@ -82,6 +82,12 @@ class HaStatus:
     """How often each thing happened since the start."""
     provisional: bool = False
     """Open, but alone: it acknowledges one copy only until those it waits for are heard."""
+    lease_left: float | None = None
+    """With a coordinator: seconds for which this node may still acknowledge; None without one."""
+    elections: dict[str, int] = field(default_factory=dict)
+    """With a coordinator: reigns that began here since the start, by reason."""
+    without_master: float = 0.0
+    """With a coordinator: seconds for which nobody has reigned."""
     register: dict[str, Any] | None = None
     """The register of the group as this node has stored it; see `register_shown`."""
 

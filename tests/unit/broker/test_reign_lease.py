@@ -52,6 +52,7 @@ def played(story: Callable[[Played], Awaitable[None]]) -> None:
             etcd.put(f"{KEY}register", msgspec.json.encode(REGISTER))
             node = Played(etcd)
             await node.coordinator.read()
+            node.coordinator.start()
             node.lease.start()
             try:
                 await story(node)

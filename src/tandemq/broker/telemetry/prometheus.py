@@ -41,6 +41,8 @@ def render(snapshot: BrokerSnapshot, stats: BrokerStats, progress: Progress) -> 
         )
     if snapshot.ha is not None:
         yield from rendered(_ha(snapshot.ha, snapshot.is_writable))
+        if snapshot.ha.lease_left is not None:
+            yield from rendered(_elections(snapshot.ha))
         yield from rendered(_replicas(snapshot.ha.replicas))
     yield from rendered(
         (
@@ -164,6 +166,17 @@ def _ha(status: HaStatus, is_writable: bool) -> Iterator[Family]:
     yield Family(
         "tandemq_ha_events_total", "counter", "What happened, and how often.",
         [((event,), count) for event, count in sorted(status.events.items())[:SERIES_MAX]], ("event",),
+    )  # fmt: skip
+
+
+def _elections(status: HaStatus) -> Iterator[Family]:
+    """Of a broker with a coordinator."""
+    left = status.lease_left or 0.0
+    yield gauge("tandemq_ha_lease_remaining_seconds", "How long this master may acknowledge without a renewal.", left)
+    yield gauge("tandemq_ha_without_master_seconds", "How long nobody has reigned.", status.without_master)
+    yield Family(
+        "tandemq_ha_elections_total", "counter", "Reigns that began on this node, by reason.",
+        [((reason,), count) for reason, count in sorted(status.elections.items())], ("reason",),
     )  # fmt: skip
 
 
