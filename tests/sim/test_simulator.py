@@ -80,6 +80,6 @@ FIVE = ("takes-nothing-back", "cut-not-saved", "shows-unconfirmed", "asks-nobody
     "mutant", [mutant for mutant in MUTANTS if mutant.name in FIVE], ids=lambda mutant: mutant.name
 )
 def test_five_broken_rules_are_noticed_by_a_seed(mutant: Mutant) -> None:
-    """All of them, by seeds and stories: `python -m tandemq.sim.mutation --stories tests/scenario`."""
+    """Who notices the others is in mutants.md, written by `python -m tandemq.sim.mutation`."""
     with mutant.active():
         assert any(simulate(seed).violation for seed in (mutant.seed, *range(60))), f"not noticed: {mutant.breaks}"
