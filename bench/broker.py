@@ -77,6 +77,48 @@ def _java_benchmark(driver: str) -> Benchmark:
     )
 
 
+ACCOUNTS = """
+accounts:
+- {accessKey: the-broker, secretKey: secret-of-broker, admin: true}
+- {accessKey: loader, secretKey: secret-of-loader, topicPerms: [bench=PUB|SUB], groupPerms: [GID_pull=SUB]}
+"""
+
+
+def _accounts(run: Run) -> dict[str, str]:
+    """The properties of brokers that check every request, with their accounts in a file."""
+    file = run.directory / "plain_acl.yml"
+    file.write_text(ACCOUNTS)
+    return {
+        "aclEnable": "true",
+        "aclFile": str(file),
+        "accessKey": "the-broker",
+        "secretKey": "secret-of-broker",
+    }
+
+
+def _acl(signed: bool, run: Run) -> Mapping[str, float]:
+    """Upstream's Java client signs every request, as users with accounts do, or none."""
+    account = {"ROCKETMQ_ACCESS_KEY": "loader", "ROCKETMQ_SECRET_KEY": "secret-of-loader"} if signed else {}
+    with (
+        peers.serving("ours", run, slave=True, properties=_accounts(run) if signed else {}) as up,
+        peers.environment(account),
+    ):
+
+        def produce(count: int, senders: int, mode: str) -> dict[str, float]:
+            return peers.produce(ACL_DRIVER, up, "bench", run.count(count, 200), SIZE, senders, mode)
+
+        produce(200, 1, "sync")  # the topic comes into being
+        produce(40_000, 256, "async")
+        used = _cpu_of_servers(up)
+        flood = produce(150_000, 256, "async")
+        used = _cpu_of_servers(up) - used
+        many = produce(80_000, 64, "sync")
+    return {"async": flood["per_s"], "cpu": used / (flood["count"] * 1.2) * 1e6, "sync": many["per_s"]}
+
+
+ACL_DRIVER = "4.9.7"
+
+
 def _pipelined(side: str, run: Run) -> Mapping[str, float]:
     with peers.serving(side, run) as up:
         topic = peers.topic(up)
@@ -166,6 +208,17 @@ def _send_request(topic: str) -> bytes:
 BENCHMARKS = {
     "java-4.9.7": _java_benchmark("4.9.7"),
     "java-5.3.3": _java_benchmark("5.3.3"),
+    "acl-price": Benchmark(
+        what=f"1 KiB messages with upstream's Java client {ACL_DRIVER} to a master and its slave that check signature "
+        "and permissions of every request (ours), beside a pair without accounts.",
+        figures={
+            "async": Figure("msg/s", goal_ratio=0.9, what="one thread, 256 sends in flight"),
+            "cpu": Figure("µs/msg", "less", what="processor time of name server, master and slave"),
+            "sync": Figure("msg/s", goal_ratio=0.9, what="64 threads, one send in flight each"),
+        },
+        sides={"ours": partial(_acl, True), "no accounts": partial(_acl, False)},
+        rounds=3,
+    ),
     "pipelined": Benchmark(
         what="1 KiB messages from our pipelined generator, the broker process on one core, the generator on the other.",
         figures={

@@ -4,19 +4,29 @@ No sockets and no peers: the parts themselves, so that a growing cost shows befo
 """
 
 import asyncio
+import gc
 import json
+import shutil
 import time
 from collections import deque
 from collections.abc import Callable, Mapping
 from functools import partial
+from pathlib import Path
 from typing import Any
 
 from bench.frame import Benchmark, Figure, Run, Side
 from tandemq.broker.handlers.clients import ClientHandlers
 from tandemq.broker.long_polling import ParkedPull, ParkedPulls
 from tandemq.broker.services.half_ledger import HalfLedger
+from tandemq.broker.warm_imports import load_arrays
+from tandemq.broker.writer import MessageWriter
+from tandemq.clock import SystemClock
 from tandemq.codec.command import Command
+from tandemq.formats.log_mark import TopicDeleted
+from tandemq.model.ack_level import AckLevel
+from tandemq.replication.acks import AckQueue
 from tandemq.store.config import StoreConfig
+from tandemq.store.disk import FileDisk
 from tandemq.store.message_store import MessageStore
 from tandemq.testing.broker_parts import BrokerParts, FakeConnection
 from tandemq.testing.waiting import until
@@ -25,42 +35,72 @@ HOST = bytes([127, 0, 0, 1, 0, 0, 0, 1])
 QUEUES_PER_TOPIC = 8
 
 
+class UnsyncedDisk(FileDisk):
+    """Syncs nothing: that is done in a thread and is the disk's time, not the loop's."""
+
+    def sync_file(self, path: Path) -> None:
+        pass
+
+    def sync_directory(self, path: Path) -> None:
+        pass
+
+
 def _queues(count: int, run: Run) -> Mapping[str, float]:
-    """Messages spread over so many queues; then their entries go into their files, slice by slice."""
+    """Messages spread over so many queues; their entries go into their files, slice by slice; a topic is deleted."""
     count = max(QUEUES_PER_TOPIC, int(count * run.scale))
     calls: deque[Callable[[], None]] = deque()
     config = StoreConfig(flush_views_interval_ms=3_600_000, commit_log_segment_size=64 << 20)
-    store = MessageStore.open(run.directory / f"{count}-{run.round}", config, post=calls.append)
+    directory = run.directory / f"{count}-{run.round}"
+    store = MessageStore.open(directory, config, post=calls.append, disk=UnsyncedDisk())
     store.start()
     figures: dict[str, float] = {}
-    messages = run.count(20_000, 100)
+    messages = run.count(50_000, 100)
     for what, wanted in (("first", count), ("again", messages)):
         began = time.thread_time()
         for number in range(wanted):
             queue = number % count
-            topic = f"T{queue // QUEUES_PER_TOPIC}"
-            store.append(topic, queue % QUEUES_PER_TOPIC, 0, 0, 1, HOST, 0, 0, b"x" * 100, b"")
+            _put(store, f"T{queue // QUEUES_PER_TOPIC}", queue % QUEUES_PER_TOPIC)
             if number % 64 == 63:
                 store.dispatch()
         while store.dispatch():
             pass
         figures["send"] = (time.thread_time() - began) / wanted * 1e6
-        figures[what] = _longest_turn(store, calls) * 1000
+        longest, total = _turns(store, calls)
+        figures[what], figures["write"] = longest * 1000, total / wanted * 1e6
         while store._flusher.views_busy:
             time.sleep(0.01)
+    for queue in range(count):
+        _put(store, "deleted", queue)
+    while store.dispatch():
+        pass
+    _turns(store, calls)
+    while store._flusher.views_busy:
+        time.sleep(0.01)
+    began = time.thread_time()
+    store.append_mark(TopicDeleted("deleted"))
+    appended = time.thread_time()
+    store.dispatch()
+    figures["delete"] = max(appended - began, time.thread_time() - appended) * 1000
     store.abandon()
+    shutil.rmtree(directory)
     return figures
 
 
-def _longest_turn(store: MessageStore, calls: "deque[Callable[[], None]]") -> float:
-    views, longest = store._views, 0.0
+def _put(store: MessageStore, topic: str, queue_id: int) -> None:
+    store.append(topic, queue_id, 0, 0, 1, HOST, 0, 0, b"x" * 100, b"")
+
+
+def _turns(store: MessageStore, calls: "deque[Callable[[], None]]") -> tuple[float, float]:
+    """Hands the views over; returns the longest turn and all of them together."""
+    views, longest, total = store._views, 0.0, 0.0
     turn: Callable[[], None] = views.hand_over
     while True:
         began = time.thread_time()
         turn()
-        longest = max(longest, time.thread_time() - began)
+        taken = time.thread_time() - began
+        longest, total = max(longest, taken), total + taken
         if not views._slicing:
-            return longest
+            return longest, total
         while not calls:
             time.sleep(0.0001)
         turn = calls.popleft()
@@ -119,19 +159,68 @@ def _transactions(count: int, run: Run) -> Mapping[str, float]:
     return {"op": (time.thread_time() - began) / count * 1e6}
 
 
+def _put_off(together: int, run: Run) -> Mapping[str, float]:
+    """One sender, one message at a time; what its sends leave to do is done after so many of them, as on a timer."""
+    load_arrays()  # a broker does that after its start
+
+    async def sent() -> Mapping[str, float]:
+        directory = run.directory / f"put-off-{together}-{run.round}"
+        store = MessageStore.open(directory, StoreConfig(commit_log_segment_size=64 << 20), disk=UnsyncedDisk())
+        loop, clock = asyncio.get_running_loop(), SystemClock()
+        writer = MessageWriter(
+            store, AckQueue(), clock, loop, level=AckLevel(1), sync_flush=False, flush_timeout_ms=5000,
+            copies_timeout_ms=3000, pending_max=1000, is_awaited=lambda: False,
+        )  # fmt: skip
+        taken: list[float] = []
+        do_later = writer._do_later
+
+        def timed(size: int) -> None:
+            began = time.thread_time()
+            do_later(size)
+            taken.append(time.thread_time() - began)
+
+        writer._do_later = timed  # type: ignore[method-assign]
+        gc.collect()
+        gc.disable()
+        body = b"x" * 1024
+        for number in range(run.count(20_000, 200)):
+            store.append("T", 0, 0, 0, 1, HOST, 0, 0, body, b"UNIQ_KEY\x017F00000100002A13%016d\x02" % number)
+            if number % together == together - 1:
+                writer.schedule_dispatch()
+                while writer._later is not None:  # noqa: ASYNC110  # turns of the loop are what is counted
+                    await asyncio.sleep(0)
+        gc.enable()
+        store.abandon()
+        taken.sort()
+        return {"typical": taken[len(taken) // 2] * 1e6, "long": taken[len(taken) * 99 // 100] * 1e6}
+
+    return asyncio.run(sent())
+
+
 def _sides(measure: Callable[[int, Run], Mapping[str, float]], large: int, small: int) -> dict[str, Side]:
     return {"ours": partial(measure, large), f"{small}": partial(measure, small)}
 
 
 BENCHMARKS = {
     "queues": Benchmark(
-        what="Messages spread over 5,000 queues against 8, and the entries of all queues on their way into files.",
+        what="Messages spread over 10,000 queues against 8, all queues on their way into files, and a topic that goes.",
         figures={
             "send": Figure("µs/msg", "less", goal_ratio=1.5, what="append and dispatch, processor time"),
+            "write": Figure("µs/msg", "less", what="queue entries into their files, processor time"),
             "first": Figure("ms", "less", goal=20, what="longest turn while the first entries make their files"),
             "again": Figure("ms", "less", goal=20, what="longest turn while more entries are written"),
+            "delete": Figure("ms", "less", goal=20, what="longest turn while a topic with as many queues is deleted"),
         },
-        sides=_sides(_queues, 5000, 8),
+        sides=_sides(_queues, 10_000, 8),
+        rounds=3,
+    ),
+    "put-off": Benchmark(
+        what="What the messages of a lone sender leave to do, done after each, against all of 5 ms together as before.",
+        figures={
+            "typical": Figure("µs", "less", what="processor time in one go, which a send may have to wait for"),
+            "long": Figure("µs", "less", what="likewise, 99th percentile"),
+        },
+        sides={"ours": partial(_put_off, 1), "5 ms": partial(_put_off, 100)},
         rounds=3,
     ),
     "joins": Benchmark(

@@ -70,6 +70,21 @@ def java(version: str, driver: str, *arguments: object) -> dict[str, Any]:
     return _json([*command, *map(str, arguments)], environment)
 
 
+@contextlib.contextmanager
+def environment(values: Mapping[str, str]) -> Iterator[None]:
+    """Programs that are started meanwhile have these variables, too."""
+    before = {name: os.environ.get(name) for name in values}
+    os.environ.update(values)
+    try:
+        yield
+    finally:
+        for name, value in before.items():
+            if value is None:
+                del os.environ[name]
+            else:
+                os.environ[name] = value
+
+
 def produce(
     version: str, up: servers.Servers, topic: str, count: int, size: int, senders: int, mode: str
 ) -> dict[str, float]:

@@ -45,7 +45,7 @@ FIGURES = {
     "differences": Figure("MiB", "less", 0, what="pieces of the log that differ at the end"),
     "refused": Figure("messages", "less", 0, what="sends to the master that were not answered with SEND_OK"),
     "p99": Figure("ms", "less", what="of 50 sends/s to the SYNC_MASTER meanwhile"),
-    "p99 alone": Figure("ms", "less", what="likewise, before the link was there"),
+    "p99 alone": Figure("ms", "less", what="likewise at the same time, to a pair that nobody observes"),
 }
 
 FAULTS = 10

@@ -26,8 +26,6 @@ CUT_S = 1.0
 SENDS_PER_SECOND = 50
 HOST = bytes((127, 0, 0, 1, 0, 0, 0x2A, 0x9F))
 SEND_V2 = 310
-TALK_S = 20.0
-"""How long the master's answers are timed before the link is there."""
 
 
 @dataclass(slots=True)
@@ -45,7 +43,7 @@ class Copied:
     """Sends that were not answered with SEND_OK."""
     alone_ms: list[float] = field(default_factory=list)
     beside_ms: list[float] = field(default_factory=list)
-    """Answers of the master before the observer came, and while it copied."""
+    """Times of answers while the observer copied: of the other pair's master, and of this one's."""
 
     @property
     def ratio(self) -> float:
@@ -108,43 +106,54 @@ class Talk:
             await client.close()
 
 
-async def copy_over(directory: Path, size: int, *, cuts: int, compression: str, talk_seconds: float = TALK_S) -> Copied:
-    """Has an observer copy a log of this size over the link, while producers go on at the master."""
+async def copy_over(directory: Path, size: int, *, cuts: int, compression: str) -> Copied:
+    """Has an observer copy a log of this size over the link, while producers go on at the master.
+
+    Another pair, which nobody observes, takes the same sends at the same time: the machine is as busy for both.
+    """
     found = Copied()
     properties = {"mappedFileSizeCommitLog": str(SEGMENT), "messageIndexEnable": "false"}
-    async with RealPair(directory, properties=properties) as pair:
+    async with (
+        RealPair(directory / "pair", properties=properties) as pair,
+        RealPair(directory / "other", properties=properties) as other,
+        SiteLink(pair.master.port, delay_ms=DELAY_MS, rate=RATE) as link,
+    ):
         await asyncio.to_thread(fill, pair.master.store, size)
-        for broker in pair.brokers:
+        for broker in (*pair.brokers, *other.brokers):
             broker.start()
         await pair.in_sync()
-        async with SiteLink(pair.master.port, delay_ms=DELAY_MS, rate=RATE) as link:
-            observer = BrokerProcess(
-                directory / "observer",
-                {**properties, "brokerName": pair.master.properties["brokerName"], "haObserver": "true",
-                 "haMasterAddress": link.ha_address, "haCompression": compression},
-            )  # fmt: skip
-            talk = Talk(pair.master.address)
-            talking = asyncio.create_task(talk.run())
-            try:
-                await link.tell("cut")
-                observer.start()
-                await until(lambda: _answers(pair, observer), "the observer is up, and finds no master yet")
-                talk.times_ms = []
-                await asyncio.sleep(talk_seconds)
-                found.alone_ms, talk.times_ms = talk.times_ms, []
-                await link.tell("mend")
-                await _copy(pair, observer, link, found, cuts)
-                found.beside_ms = talk.times_ms
-                talking.cancel()
-                await asyncio.gather(talking, return_exceptions=True)
-                found.refused = talk.refused
-                await until(lambda: _has_all(pair, observer), lambda: f"the end\n{observer.log.read_text()[-3000:]}")
-                end = (await pair.status(pair.master))["end"]
-                found.differences = len(differ(pair.master.store, observer.store, 0, end, SEGMENT))
-            finally:
-                talking.cancel()
-                observer.kill()
+        await other.in_sync()
+        observer = BrokerProcess(
+            directory / "observer",
+            {**properties, "brokerName": pair.master.properties["brokerName"], "haObserver": "true",
+             "haMasterAddress": link.ha_address, "haCompression": compression},
+        )  # fmt: skip
+        talks = [Talk(pair.master.address), Talk(other.master.address)]
+        talking = [asyncio.create_task(talk.run()) for talk in talks]
+        try:
+            await link.tell("cut")
+            observer.start()
+            await until(lambda: _answers(pair, observer), "the observer is up, and finds no master yet")
+            for talk in talks:
+                talk.times_ms.clear()
+            await link.tell("mend")
+            await _copy(pair, observer, link, found, cuts)
+            found.beside_ms, found.alone_ms = (talk.times_ms for talk in talks)
+            found.refused = talks[0].refused
+            await _ended(talking)
+            await until(lambda: _has_all(pair, observer), lambda: f"the end\n{observer.log.read_text()[-3000:]}")
+            end = (await pair.status(pair.master))["end"]
+            found.differences = len(differ(pair.master.store, observer.store, 0, end, SEGMENT))
+        finally:
+            await _ended(talking)
+            observer.kill()
     return found
+
+
+async def _ended(tasks: list["asyncio.Task[None]"]) -> None:
+    for task in tasks:
+        task.cancel()
+    await asyncio.gather(*tasks, return_exceptions=True)
 
 
 async def _copy(pair: RealPair, observer: BrokerProcess, link: SiteLink, found: Copied, cuts: int) -> None:

@@ -13,7 +13,7 @@ SHIFT_FILE: Final = "TANDEMQ_TEST_CLOCK_SHIFT_FILE"
 """For tests only. The variable names a file whose number of milliseconds is added to a broker's wall clock: whoever
 writes another number there makes the clock of that broker jump, and of no other process on the machine."""
 SHIFT_READ_S: Final = 0.02
-"""How often the file is looked at."""
+"""How often the file is read."""
 
 
 class Clock(Protocol):

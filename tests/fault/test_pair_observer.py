@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from tandemq.client.blocking_cluster import BlockingCluster, ClusterAccess
 from tandemq.codec.command import Command
 from tandemq.replication.metadata import PairCode
 from tandemq.testing.pair import BrokerProcess, RealPair
@@ -44,6 +45,8 @@ def test_an_observer_copies_everything_and_counts_for_nothing(tmp_path: Path) ->
                 assert (seen["state"], seen["in_sync"], seen["is_member"]) == ("observing", False, False)
                 assert not any(observer.address in member for member in status["members"])
                 assert pair.master_in_route() == pair.master.address
+                shown = BlockingCluster(ClusterAccess(namesrv=pair.namesrv)).observers
+                assert await asyncio.to_thread(shown, pair.master.address) == [observer.address], "readFrom=observer"
                 await refuses_to_be_promoted(pair, observer)
 
                 pair.slave.kill()

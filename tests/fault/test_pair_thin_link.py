@@ -14,7 +14,7 @@ SIZE = 64 << 20
 @pytest.mark.parametrize("compression", ["", "zstd"])
 def test_a_log_comes_whole_over_a_thin_link_that_is_cut(compression: str, tmp_path: Path) -> None:
     """It goes on where it was, so hardly more crosses the link than the log. `./run bench replica` times it."""
-    found = asyncio.run(copy_over(tmp_path, SIZE, cuts=10, compression=compression, talk_seconds=0.0))
+    found = asyncio.run(copy_over(tmp_path, SIZE, cuts=10, compression=compression))
     assert found.cuts == 10
     assert found.differences == 0, "the logs differ"
     assert found.refused == 0, "a slow observer made the master refuse sends"

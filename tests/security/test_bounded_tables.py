@@ -19,9 +19,10 @@ from tandemq.broker import filters, sql92, subscriptions
 from tandemq.broker.broker import Broker
 from tandemq.broker.handlers import clients
 from tandemq.broker.long_polling import ParkedPull, ParkedPulls
-from tandemq.broker.tables import locks, members
+from tandemq.broker.tables import locks, members, offsets
 from tandemq.broker.tables.locks import QueueLocks
 from tandemq.broker.tables.members import Members
+from tandemq.broker.tables.offsets import OffsetTable
 from tandemq.codec import bodies, heartbeat, register
 from tandemq.codec.codes import RequestCode, ResponseCode
 from tandemq.codec.command import Command, encode_request
@@ -225,6 +226,19 @@ def test_locks_have_a_bound_in_bytes() -> None:
     assert (len(table), table.size) == (0, 0)
 
 
+def test_offsets_have_a_bound(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(offsets, "ENTRIES_MAX", 3)
+    table = OffsetTable(lambda: 0)
+    for queue in range(5):
+        table.commit("g", "t", queue, 7)
+    assert table.of("g", "t") == {0: 7, 1: 7, 2: 7}
+    table.commit("g", "t", 0, 8)  # what is there goes on
+    assert table.query("g", "t", 0) == 8
+    table.remove_group("g")
+    table.commit("other", "t", 0, 1)
+    assert table.query("other", "t", 0) == 1
+
+
 # --- name servers: a registration held the loop for 0.5 s, a name server's loop stood for 20 s ------------------------
 
 
@@ -251,6 +265,16 @@ def test_a_registration_is_taken_in_and_forgotten_in_steps() -> None:
         sweeps += 1
     assert sweeps == 9
     assert (table.topic_count, table._route_count, table._topics_of) == (0, 0, {})
+
+
+def test_permissions_of_many_topics_change_in_steps() -> None:
+    table = RouteTable()
+    table.register(registering("big", 10 * routes.STEP), 0.0, timeout=9.0)
+    steps = table.perm_in_steps("big", writable=False)
+    assert sum(1 for _ in steps) == 10
+    assert {held["big"].perm for held in table._topics.values()} == {4}
+    assert table.add_write_perm("big") == 10 * routes.STEP
+    assert {held["big"].perm for held in table._topics.values()} == {6}
 
 
 def test_a_group_that_comes_back_keeps_what_it_offers_again() -> None:

@@ -14,7 +14,7 @@ taken by somebody who tried to reach the broker meanwhile and was connected to i
 
 
 def own_ip(configured: str) -> str:
-    """The configured address, or the one this machine uses to talk to others; 127.0.0.1 when it talks to nobody."""
+    """Returns the configured address, or the one this machine talks to others with; 127.0.0.1 if it talks to nobody."""
     if configured:
         try:
             return str(socket.getaddrinfo(configured, None, socket.AF_INET)[0][4][0])
@@ -29,12 +29,12 @@ def own_ip(configured: str) -> str:
 
 
 def host_bytes(ip: str, port: int) -> bytes:
-    """An IPv4 host as records hold it; C++ clients can read no other."""
+    """Returns an IPv4 host as records hold it; C++ clients can read no other."""
     return socket.inet_aton(ip) + port.to_bytes(4, "big")
 
 
 def free_port(bind_address: str) -> int:
-    """A port that is free together with those of the VIP and HA listeners beside it."""
+    """Returns a port that is free together with those of the VIP and HA listeners beside it."""
     for _ in range(_ATTEMPTS):
         port = random.choice(_LISTENERS)
         if all(_is_free(bind_address, port + offset) for offset in (VIP_OFFSET, 0, HA_OFFSET)):

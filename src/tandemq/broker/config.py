@@ -313,7 +313,7 @@ class BrokerConfig:
     transaction_check_interval_ms: int = setting(
         "transactionCheckInterval",
         30_000,
-        "How often half messages are looked at.",
+        "How often half messages are checked.",
         unit="ms",
         minimum=10,
         maximum=86_400_000,

@@ -1,4 +1,4 @@
-"""What a subscription lets through: tag filters by tags code, SQL92 filters by properties, behind one `MessageFilter`.
+"""What a subscription lets through: tag filters by tags code, SQL92 filters by properties, both as one `MessageFilter`.
 
 How a pull uses it:
 

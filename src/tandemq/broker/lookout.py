@@ -43,7 +43,7 @@ class Lookout:
         self._book = book
 
     async def look(self, seconds: float) -> View:
-        """At most `seconds` for the name servers and as much again for the members they and our book name."""
+        """Asks name servers and members. Takes at most `seconds` for the name servers and as much for the members."""
         tables = await self.tables(seconds)
         holders = [table[0] for table in tables if table.get(0, self._address) != self._address]
         named = [address for table in tables for address in table.values()]
@@ -54,7 +54,7 @@ class Lookout:
         return View(seen=seen, holder=holders[0] if holders else "", servers_answered=bool(tables))
 
     async def tables(self, seconds: float) -> list[dict[int, str]]:
-        """Broker id -> address of our group, from every name server that answers."""
+        """Returns broker id -> address of our group, from every name server that answers."""
         servers = self._live.broker.namesrv_addresses
         found = await asyncio.gather(*(self._table(server, seconds) for server in servers))
         return [table for table in found if table is not None]
@@ -74,7 +74,7 @@ class Lookout:
         return [one for one in found if one is not None]
 
     async def _ask(self, address: str, seconds: float) -> Seen | None:
-        """None: somebody else's broker has that address now."""
+        """Returns what a broker says, None if somebody else's broker has that address now."""
         try:
             info = await ask_ha_info(self._asking_client, address, seconds)
         except (RemotingError, CodecError):
@@ -86,7 +86,7 @@ class Lookout:
 
 
 def seen_of(address: str, info: Mapping[str, str]) -> Seen:
-    """What a member's answer or announcement says; RocketMQ's has none of our fields."""
+    """Returns what a member's answer or announcement says; RocketMQ's has none of our fields."""
     return Seen(
         address=address,
         is_master=info.get("tandemqHa") == "1",
@@ -99,7 +99,7 @@ def seen_of(address: str, info: Mapping[str, str]) -> Seen:
 
 
 def register_facts(register: Register | None, replica: str) -> dict[str, str]:
-    """What a broker tells the others of its register."""
+    """Returns what a broker tells the others of its register."""
     if register is None:
         return {"tandemqReplica": replica}
     holder = register.find(register.holder)

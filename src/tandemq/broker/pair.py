@@ -490,6 +490,7 @@ class Pair:
             return
         if self.failover is None:
             self._broker.allow_writes()
+            self._broker.registration.announce()  # whatever a former master told last, this is newer
         else:
             self._broker.allow_writes(services=not self.failover.fence.wants_copies)
             self.tell_name_servers()
@@ -1171,6 +1172,7 @@ class Pair:
         found["address"] = self._broker.address
         found["brokerRole"] = self._broker.role.value
         found["coordination"] = self.failover.shown() if self.failover is not None else None
+        found["observer"] = broker.observer
         if self._waits is not None:
             found["role"], found["phase"] = "master", "waiting for word from its group"
         refusal, health = self._broker.writer.refusal, self._broker.store.health

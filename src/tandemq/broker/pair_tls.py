@@ -10,7 +10,7 @@ from tandemq.replication.tls_wire import HaTls
 
 
 def ha_tls(replication: ReplicationConfig, remoting: RemotingConfig) -> HaTls | None:
-    """None when haTlsEnable is off; ConfigError names what is missing for either role."""
+    """Returns None when haTlsEnable is off; raises ConfigError with what is missing for either role."""
     if not replication.tls_enable:
         return None
     if not (remoting.tls_cert_path and remoting.tls_key_path):

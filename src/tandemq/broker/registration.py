@@ -5,6 +5,10 @@ One task per name server, so that a dead or slow one delays nobody: register all
 closes); register changed topics alone as soon as they change. A failure is repeated with growing pauses up to 5 s and
 logged once per state change.
 
+A large table costs both sides a lot, so a master asks for the version first when a period brought nothing new
+(QUERY_DATA_VERSION, which name servers count as a sign of life). It registers in full only if the name server has
+another one or does not know the request, and every FULL_EVERY periods all the same.
+
 A new role is a new id at the same address: the registration with it replaces the old one, nothing is unregistered
 first. A former master tells its new id only when its successor is known, or after a while: in between a route without
 a master would make clients fail that a moment later are served, and until then it forwards what they send.
@@ -20,19 +24,28 @@ from dataclasses import dataclass
 from tandemq import __version__
 from tandemq.broker.live_config import LiveConfig
 from tandemq.broker.tables.topics import TopicTable, masked
-from tandemq.codec.bodies import kv_table_of, load_object
+from tandemq.clock import Clock, SystemClock
+from tandemq.codec import fastjson
+from tandemq.codec.bodies import data_version_json, kv_table_of, load_object
 from tandemq.codec.codes import RequestCode, ResponseCode
 from tandemq.codec.command import Command
-from tandemq.codec.register import body_crc, encode_registration
+from tandemq.codec.register import body_crc, encode_registration, registration_pieces
 from tandemq.errors import CodecError, RemotingError, ReplyError
-from tandemq.model.topic import TopicConfig
+from tandemq.model.route import MASTER_ID
+from tandemq.model.topic import DataVersion, TopicConfig
 from tandemq.remoting.client import RemotingClient
+from tandemq.remoting.slices import Slices
 
 log = logging.getLogger(__name__)
 
 RETRY_SECONDS_MIN = 0.2
 RETRY_SECONDS_MAX = 5.0
 UNREGISTER_SECONDS_MAX = 3.0
+LARGE_TABLE_MIN = 1000
+"""Topics from which on the version is asked for first, and a whole table is encoded in slices."""
+FULL_EVERY = 10
+"""Periods: five minutes by default. A name server may have been told by others to drop a topic of ours."""
+ORDER_TOPICS = "ORDER_TOPIC_CONFIG"
 HOLD_SECONDS_MAX = 3.0
 """How long a former master keeps its place in the routes while it knows no successor."""
 
@@ -70,7 +83,7 @@ class Identity:
 class _Server:
     """What is known about one name server."""
 
-    __slots__ = ("address", "first", "is_registered", "needs_all", "pending", "reason", "wake")
+    __slots__ = ("address", "first", "is_due", "is_registered", "needs_all", "pending", "periods", "reason", "wake")
 
     def __init__(self, address: str) -> None:
         self.address = address
@@ -78,6 +91,10 @@ class _Server:
         """It took our last registration, and the connection has stood since."""
         self.needs_all = True
         """The next registration must name every topic."""
+        self.is_due = False
+        """A period is over: it has to hear of us again."""
+        self.periods = 0
+        """How many were over since the start."""
         self.reason = ""
         """Why the last attempt failed; empty after a success."""
         self.pending: set[str] = set()
@@ -98,7 +115,9 @@ class Registration:
         identity: Identity,
         *,
         on_registered: Callable[[Registered], None] = lambda registered: None,
+        clock: Clock | None = None,
     ) -> None:
+        self._clock = clock or SystemClock()
         self._client = client
         self._topics = topics
         self._live = live
@@ -192,9 +211,11 @@ class Registration:
                 continue
             changed, server.pending = server.pending, set()
             everything, server.needs_all = server.needs_all, False
+            due, server.is_due = server.is_due, False
             server.wake.clear()
             try:
-                await self._register(server, None if everything else changed)
+                if everything or not due or not await self._is_current(server, changed):
+                    await self._register(server, None if everything or due else changed)
             except (RemotingError, ReplyError, CodecError) as error:
                 self._note(server, str(error))
                 server.is_registered, server.needs_all = False, True
@@ -213,12 +234,35 @@ class Registration:
             async with asyncio.timeout(seconds):
                 await server.wake.wait()
         except TimeoutError:
-            server.needs_all = True
+            server.is_due = True
+            server.periods += 1
+
+    async def _is_current(self, server: _Server, changed: set[str]) -> bool:
+        """Asks a name server, at the end of a period, whether it has this version of a large table.
+
+        Only a master may ask: what others learn from a registration, their master's address, no other answer tells.
+        """
+        if changed or len(self._topics) < LARGE_TABLE_MIN or self.identity.broker_id != MASTER_ID:
+            return False
+        if server.periods % FULL_EVERY == 0:
+            return False
+        body = fastjson.dumps(data_version_json(self._version()))
+        timeout = self._live.broker.register_timeout_ms / 1000
+        query = Command(RequestCode.QUERY_DATA_VERSION, self.identity.ext(), body)
+        reply = await self._client.invoke(server.address, query, timeout)
+        if reply.code != ResponseCode.SUCCESS or reply.ext.get("changed", "").lower() != "false":
+            return False
+        listing = Command(RequestCode.GET_KVLIST_BY_NAMESPACE, {"namespace": ORDER_TOPICS})
+        reply = await self._client.invoke(server.address, listing, timeout)
+        if reply.code not in (ResponseCode.SUCCESS, ResponseCode.QUERY_NOT_FOUND):
+            return False
+        table = kv_table_of(load_object(reply.body, "orderTopicConfig"))
+        self._on_registered(Registered(server.address, "", "", frozenset(table)))
+        return True
 
     async def _register(self, server: _Server, names: Iterable[str] | None) -> None:
         """All topics, or some; the version is always that of the whole table."""
-        version = dataclasses.replace(self._topics.version, state_version=self.state_version())
-        body = encode_registration(self._chosen(names), version)
+        body = await self._encoded(names)
         command = Command(RequestCode.REGISTER_BROKER, self._ext(body), body)
         timeout = self._live.broker.register_timeout_ms / 1000
         reply = await self._client.invoke(server.address, command, timeout)
@@ -232,6 +276,23 @@ class Registration:
                 frozenset(table),
             )
         )
+
+    async def _encoded(self, names: Iterable[str] | None) -> bytes:
+        """Returns the body of a registration, made in slices if it is large.
+
+        What changes meanwhile is told right after it: the version is that of the beginning.
+        """
+        version, chosen = self._version(), self._chosen(names)
+        if len(chosen) < LARGE_TABLE_MIN:
+            return encode_registration(chosen, version)
+        slices, pieces = Slices(self._clock), []
+        for piece in registration_pieces(chosen, version):
+            pieces.append(piece)
+            await slices.breathe()
+        return b"".join(pieces)
+
+    def _version(self) -> DataVersion:
+        return dataclasses.replace(self._topics.version, state_version=self.state_version())
 
     def _chosen(self, names: Iterable[str] | None) -> list[TopicConfig]:
         table, perm = self._topics.all(), self._live.broker.broker_permission

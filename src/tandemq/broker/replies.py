@@ -57,7 +57,7 @@ STATUS_CODES: Mapping[PutStatus, ResponseCode] = {
 
 
 def reply_of(error: BaseException) -> tuple[int, str]:
-    """(response code, remark) for an exception that came out of a handler."""
+    """Returns (response code, remark) for an exception that came out of a handler."""
     if isinstance(error, ReplyError):
         return error.code, error.remark
     for kind, code in _CODES:

@@ -36,7 +36,7 @@ _OURS = "__TQ_"
 
 
 def plain_key(text: str) -> str | None:
-    """The value of UNIQ_KEY, "" when there is none; None when the text asks for more than appending ours."""
+    """Returns the value of UNIQ_KEY, "" when there is none; None when the text asks for more than appending ours."""
     start = text.find(_UNIQUE)
     names = text.count("\x01") - (start >= 0) - (_WAIT in text)
     # What nearly every message has, and nothing else, is plain: no special name ends like one of these.
@@ -66,6 +66,6 @@ def _is_special(text: str) -> bool:
 
 
 def broker_suffix(cluster: str, region: str, trace_on: bool) -> str:
-    """The entries a broker adds to every message."""
+    """Returns the entries that a broker adds to every message."""
     trace = "true" if trace_on else "false"
     return f"{_CLUSTER}{cluster}\x02{_REGION}{region}\x02{_TRACE}{trace}\x02"

@@ -42,17 +42,17 @@ class Subscription:
 
     @property
     def tags(self) -> tuple[str, ...]:
-        """The tags of a TAG expression; none stands for all."""
+        """Returns the tags of a TAG expression; none stands for all."""
         return _tags(self.expression)[0] if self.is_tag else ()
 
     @property
     def codes(self) -> frozenset[int]:
-        """Their hashes, as queue entries have them."""
+        """Returns their hashes, as queue entries have them."""
         return _tags(self.expression)[1] if self.is_tag else frozenset()
 
     @property
     def match_code(self) -> Callable[[int], bool] | None:
-        """The test on a consume queue entry's tags code, or None when every entry passes (also for SQL92)."""
+        """Returns the test on a consume queue entry's tags code, or None when every entry passes (also for SQL92)."""
         codes = self.codes
         return codes.__contains__ if codes else None
 
@@ -60,7 +60,7 @@ class Subscription:
 def parse_subscription(
     topic: str, expression: str | None, expression_type: str | None = None, version: int = 0
 ) -> Subscription:
-    """A subscription from its text (FilterAPI.build); BadExpression names what is wrong."""
+    """Returns a subscription from its text (FilterAPI.build); raises BadExpression with what is wrong."""
     kind = expression_type or TAG
     text = (expression or "").strip()
     if len(text) > EXPRESSION_LENGTH_MAX:
@@ -88,7 +88,7 @@ _tags = TextCache(_split, CACHE_SIZE_MAX)
 
 
 def subscription_to_json(subscription: Subscription) -> dict[str, Any]:
-    """The SubscriptionData shape of admin answers."""
+    """Returns the SubscriptionData shape of admin answers."""
     return {
         "classFilterMode": subscription.class_filter_mode,
         "codeSet": sorted(subscription.codes),

@@ -15,7 +15,7 @@ from tandemq.client.blocking_link import BlockingLink
 from tandemq.client.config import parse_namesrv
 from tandemq.codec import bodies, fastjson
 from tandemq.codec.acl import Credentials
-from tandemq.codec.codes import RequestCode, ResponseCode
+from tandemq.codec.codes import OperatorCode, RequestCode, ResponseCode
 from tandemq.codec.command import Command
 from tandemq.codec.properties import properties_of
 from tandemq.errors import ConnectFailed, NoRoute, RemotingError, TandemError
@@ -112,6 +112,16 @@ class BlockingCluster:
                 return int(table.get("commitLogMaxOffset", 0))
         except (TandemError, OSError, ValueError):
             return -1
+
+    def observers(self, address: str) -> list[str]:
+        """Returns the observers that a broker serves; none for one that gives no usable answer, as RocketMQ's."""
+        try:
+            with self._broker(address) as link:
+                reply = link.call(OperatorCode.HA_DETAIL, {})
+                replicas = fastjson.loads(bytes(reply.raise_for_code().body)).get("replicas", ())
+                return [str(one["address"]) for one in replicas if one["state"] == "observing"]
+        except (TandemError, OSError, ValueError, KeyError, TypeError, AttributeError):
+            return []
 
     def broker_name(self, address: str) -> str:
         """Returns the name of the group that a broker says it is of; RemotingError, ReplyError."""

@@ -184,6 +184,10 @@ class GroupReader:
             order = masters
         elif self._read_from is ReadFrom.ANY:
             order = masters + slaves
+        elif self._read_from is ReadFrom.OBSERVER:
+            observers = self._observers(broker_name, masters + slaves)
+            ends = self._ends(masters + observers)
+            order = sorted(observers, key=lambda address: -ends[address])
         else:
             ends = self._ends(masters + slaves) if slaves else {}
             order = self._close_slaves_first(masters, slaves, ends)
@@ -212,6 +216,21 @@ class GroupReader:
             raise NoRoute(
                 f"readFrom={','.join(self._addresses)}: none of them is of broker group {broker_name!r}, which has "
                 f"queues to read; they are {known}. Name a member of each group"
+            )
+        return found
+
+    def _observers(self, broker_name: str, members: list[str]) -> list[str]:
+        """Returns the observers of a group's members, and the observers of those."""
+        found: list[str] = []
+        asked = [*members]
+        for address in asked:
+            new = [one for one in self._cluster.observers(address) if one and one not in asked]
+            found += new
+            asked += new
+        if not found:
+            raise NoRoute(
+                f"readFrom=observer: no observer of broker group {broker_name!r} is known; {', '.join(members)} were "
+                "asked. Beside RocketMQ, whose brokers don't tell, give its address: readFrom=HOST:PORT"
             )
         return found
 

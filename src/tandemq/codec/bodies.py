@@ -307,7 +307,7 @@ def topic_route_of(value: Any) -> TopicRoute:
 
 
 def cluster_info_json(groups: Iterable[BrokerGroup], clusters: Mapping[str, Iterable[str]]) -> dict[str, Any]:
-    """GET_BROKER_CLUSTER_INFO's body (dump unquoted)."""
+    """Returns GET_BROKER_CLUSTER_INFO's body (dump unquoted)."""
     return {
         "brokerAddrTable": {group.name: broker_group_json(group) for group in groups},
         "clusterAddrTable": {cluster: sorted(names) for cluster, names in clusters.items()},

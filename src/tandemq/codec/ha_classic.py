@@ -22,12 +22,12 @@ CLASSIC_SIZE_MAX: Final = 64 << 20
 
 
 def encode_report(offset: int) -> bytes:
-    """A classic slave's report of its maximum offset."""
+    """Returns a classic slave's report of its maximum offset."""
     return _REPORT.pack(offset)
 
 
 def encode_transfer_header(offset: int, size: int) -> bytes:
-    """What goes before `size` log bytes from `offset` in a classic session."""
+    """Returns what goes before `size` log bytes from `offset` in a classic session."""
     return _TRANSFER.pack(offset, size)
 
 
@@ -38,7 +38,7 @@ class ReportReader:
         self._rest = b""
 
     def feed(self, data: bytes | memoryview) -> list[int]:
-        """The complete reports so far, oldest first."""
+        """Takes bytes and returns the reports that they complete, oldest first."""
         joined = self._rest + bytes(data)
         whole = len(joined) // _REPORT.size * _REPORT.size
         self._rest = joined[whole:]

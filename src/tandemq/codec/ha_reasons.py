@@ -34,7 +34,7 @@ class Reason(Enum):
 
     @property
     def advice(self) -> str:
-        """What an operator does about it."""
+        """Returns what an operator does about it."""
         return _ADVICE[self]
 
 

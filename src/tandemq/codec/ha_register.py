@@ -64,7 +64,7 @@ class Register(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def everybody(self) -> frozenset[str]:
-        """Members and those who join: whoever may have to be heard."""
+        """Returns members and those who join: whoever may have to be heard."""
         return self.member_ids | self.joining_ids
 
     def find(self, replica: str) -> Member | None:

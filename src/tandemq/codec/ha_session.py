@@ -293,13 +293,13 @@ def _header(kind: int, size: int, checksum: int, flags: int = 0) -> bytes:
 
 
 def encode_control(message: Control) -> bytes:
-    """One frame of the JSON kinds."""
+    """Returns one frame of the JSON kinds."""
     payload = msgspec.json.encode(message)
     return _header(_TYPES[type(message)], len(payload), crc32(payload)) + payload
 
 
 def encode_ack(epoch: int, received: int, durable: int, applied: int) -> bytes:
-    """A slave's confirmation, also its heartbeat."""
+    """Returns a slave's confirmation, which is also its heartbeat."""
     payload = _ACK.pack(epoch, received, durable, applied)
     return _header(_ACK_KIND, len(payload), crc32(payload)) + payload
 
@@ -307,7 +307,7 @@ def encode_ack(epoch: int, received: int, durable: int, applied: int) -> bytes:
 def encode_data_header(
     epoch: int, offset: int, confirmed: int, data: bytes | memoryview, flush: bool = False, lone: bool = False
 ) -> bytes:
-    """What goes before `data`, log bytes from `offset`; the caller sends those itself, by sendfile if it can."""
+    """Returns what goes before `data`, log bytes from `offset` that the caller sends itself, by sendfile if it can."""
     fixed = _DATA.pack(epoch, offset, confirmed)
     if len(data) > BULK_SIZE_MIN:
         checksum = crc32(data[-BULK_SUMMED:], crc32(data[:BULK_SUMMED], crc32(fixed)))
@@ -331,7 +331,7 @@ def encode_packed(
     lone: bool = False,
     text: bytes = b"",
 ) -> bytes:
-    """A whole frame of log bytes from `offset`, at most PACK_SIZE_MAX, for a thin link; `text` if it is packed."""
+    """Returns a whole frame of log bytes from `offset`, at most PACK_SIZE_MAX; `text` is them packed already."""
     payload = _PACKED.pack(epoch, offset, confirmed, len(data)) + (text or packed(data))
     flags = (_FLUSH if flush else 0) | (_LONE if lone else 0)
     return _header(_PACKED_KIND, len(payload), crc32(payload), flags) + payload
@@ -348,7 +348,7 @@ def sealed(frame: bytes, seal: Seal) -> bytes:
 def encode_sealed_data_header(
     seal: Seal, epoch: int, offset: int, confirmed: int, size: int, digest: bytes, flush: bool, lone: bool
 ) -> bytes:
-    """As `encode_data_header`, for `size` log bytes, more than none, whose SHA-256 is `digest`."""
+    """Does what `encode_data_header` does, for `size` log bytes, more than none, whose SHA-256 is `digest`."""
     fixed = _DATA.pack(epoch, offset, confirmed)
     flags = _SEALED | (_FLUSH if flush else 0) | (_LONE if lone else 0)
     header = _header(_DATA_KIND, len(fixed) + size, 0, flags)
@@ -410,14 +410,14 @@ class SessionReader:
                     yield self._decode(memoryview(frame), 0, len(frame))
 
     def _gather(self, view: memoryview) -> int:
-        """Keeps what comes of a frame in pieces, but nothing behind its end; how much was taken."""
+        """Keeps what comes of a frame in pieces, but nothing past its end. Returns how much was taken."""
         have = len(self._rest)
         wanted = (self._wanted(self._rest, 0) if have >= HEADER_SIZE else HEADER_SIZE) - have
         self._rest += view[:wanted]
         return min(wanted, len(view))
 
     def took(self, data: memoryview) -> bool:
-        """Accounts for log bytes the shell received straight into the log; True when the frame is complete."""
+        """Accounts for log bytes the shell received straight into the log. Returns whether the frame is complete."""
         if self._seal is not None:
             self._digest.update(data)
         elif self._size > BULK_SIZE_MIN:
@@ -438,7 +438,7 @@ class SessionReader:
 
     @property
     def unsummed(self) -> int:
-        """Log bytes from here on that the checksum of a bulk frame leaves out; a seal leaves none out."""
+        """Returns how many log bytes from here on the checksum of a bulk frame leaves out; a seal leaves none out."""
         if self._seal is not None or self._size <= BULK_SIZE_MIN or self._size - self.missing < BULK_SUMMED:
             return 0
         return max(0, self.missing - BULK_SUMMED)
@@ -490,11 +490,11 @@ class SessionReader:
             raise CodecError(f"packed HA frame: {error}") from None
         if len(data) != size:
             raise CodecError(f"packed HA frame: {len(data)} log bytes came out of it, it says {size}")
-        self._sum, self._seal_fits = self._expected, True  # it came whole: checksum or seal were looked at
+        self._sum, self._seal_fits = self._expected, True  # it came whole: checksum or seal were checked
         return Packed(Head(offset, size, epoch, confirmed, bool(flags & _FLUSH), bool(flags & _LONE)), data)
 
     def _check_seal(self, head: memoryview, payload: memoryview, kind: int, size: int) -> None:
-        """Raises SealBroken; the seal of a frame with log bytes is looked at when they are complete."""
+        """Raises SealBroken; the seal of a frame with log bytes is checked when they are complete."""
         if self._seal is None:
             raise SealBroken("a sealed HA frame, but no key was agreed on")
         header, given = bytes(head[:HEADER_SIZE]), bytes(head[HEADER_SIZE:])
@@ -552,5 +552,5 @@ def key_proof(key: str, side: str, *parts: str) -> str:
 
 
 def same_proof(given: str, expected: str) -> bool:
-    """Compared in constant time."""
+    """Returns whether two proofs are equal, compared in constant time."""
     return hmac.compare_digest(given.encode(), expected.encode())

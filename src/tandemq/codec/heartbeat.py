@@ -166,5 +166,5 @@ def _consumer_of(value: Any) -> ConsumerGroupInfo:
 
 
 def consumer_ids_of(body: bytes | memoryview) -> tuple[str, ...]:
-    """GET_CONSUMER_LIST_BY_GROUP's answer."""
+    """Reads the answer of GET_CONSUMER_LIST_BY_GROUP."""
     return texts_of(load_object(body, "consumerList").get("consumerIdList"), "consumerIdList")

@@ -8,21 +8,24 @@
 
 import struct
 import zlib
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from typing import Any
 
 from tandemq.codec import fastjson
 from tandemq.codec.bodies import (
+    data_version_json,
     data_version_of,
     load_request,
     object_of,
     text_map_of,
     texts_of,
+    topic_config_json,
     topic_table_json,
     topic_table_of,
 )
 from tandemq.errors import MalformedBody
+from tandemq.formats.table_files import file_pieces
 from tandemq.model.topic import DataVersion, TopicConfig
 
 WRAPPED_SINCE = 37
@@ -58,6 +61,14 @@ def body_crc(body: bytes | memoryview) -> int:
 def encode_registration(topics: Iterable[TopicConfig], version: DataVersion) -> bytes:
     """Returns the JSON form, which every name server since 3.0.11 reads."""
     return fastjson.dumps({"filterServerList": [], "topicConfigSerializeWrapper": topic_table_json(topics, version)})
+
+
+def registration_pieces(topics: Iterable[TopicConfig], version: DataVersion) -> Iterator[bytes]:
+    """Yields the same form piece by piece, some tens of microseconds each."""
+    yield b'{"filterServerList":[],"topicConfigSerializeWrapper":'
+    entries = ((topic.name, topic_config_json(topic)) for topic in topics)
+    yield from file_pieces({"dataVersion": data_version_json(version)}, [("topicConfigTable", entries)])
+    yield b"}"
 
 
 def decode_registration(body: bytes | memoryview, *, compressed: bool, peer_version: int) -> Registration:

@@ -98,18 +98,13 @@ class Group:
     end: int | None = None
     kind: str = ""
     register: Mapping[str, Any] = field(default_factory=dict)
-    coordinator: Mapping[str, Any] = field(default_factory=dict)
-    lease: Mapping[str, Any] = field(default_factory=dict)
+    coordination: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
+    """Address of a member -> what it says of coordinator, lease and elections; nothing without a coordinator."""
     cuts: tuple[str, ...] = ()
 
     @property
     def severity(self) -> tuple[int, str]:
         return SEVERITY[self.tone], self.name
-
-    @property
-    def reign(self) -> tuple[tuple[str, Mapping[str, Any]], ...]:
-        """Who says who may write, under its title: what there is of coordinator, lease and register."""
-        return (("Coordinator", self.coordinator), ("Lease", self.lease), ("Register", self.register))
 
     @property
     def behind_most(self) -> int:
@@ -138,9 +133,12 @@ def draw_group(name: str, reports: Sequence[Report], now_ms: int) -> Group:
         level=str((master or reports[0]).detail.get("level", "")) if reports else "",
         end=max(ends, default=None),
         kind=next((report.kind for report in reports if report.kind), ""),
-        register=_told_first(reports, master, "register"),
-        coordinator=_told_first(reports, master, "coordinator"),
-        lease=_told_first(reports, master, "lease"),
+        register=_register(reports, master),
+        coordination={
+            r.address: r.detail["coordination"]
+            for r in reports
+            if r.answers and isinstance(r.detail.get("coordination"), Mapping)
+        },
         cuts=tuple(f"{r.address}: {cut}" for r in reports for cut in r.detail.get("cuts") or ()),
     )  # fmt: skip
     return _judged(group, master, reports, now_ms)
@@ -387,12 +385,12 @@ def _copies(level: str) -> int:
     return int(amount) if amount.isdecimal() else 2 if amount else 1
 
 
-def _told_first(reports: Sequence[Report], master: Report | None, name: str) -> Mapping[str, Any]:
-    """Returns what the master says of it, else the first who answers."""
+def _register(reports: Sequence[Report], master: Report | None) -> Mapping[str, Any]:
+    """Returns the register as the master has it, else as the first who answers."""
     for report in (*((master,) if master is not None else ()), *reports):
-        found = report.detail.get(name)
-        if report.answers and found:
-            return found if isinstance(found, Mapping) else {name: found}
+        found = report.detail.get("register")
+        if report.answers and isinstance(found, Mapping) and found:
+            return found
     return {}
 
 

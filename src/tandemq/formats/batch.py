@@ -39,7 +39,7 @@ class Shared(NamedTuple):
 
     @property
     def fixed_size(self) -> int:
-        """What a record has beside its body and its properties."""
+        """Returns the bytes that a record has beside its body and its properties."""
         return WHOLE_HEADS[(self.sys_flag >> 4) & 3].size + len(self.topic_part) + 2
 
 
@@ -58,15 +58,15 @@ class MessageBatch:
 
     @property
     def last_body(self) -> Buffer:
-        """The body of the last element."""
+        """Returns the body of the last element."""
         return self._elements[-1][1]
 
     def without(self, count: int) -> "MessageBatch":
-        """The batch behind its first elements."""
+        """Returns the batch without its first elements."""
         return MessageBatch(self._elements[count:])
 
     def records(self, shared: Shared, offset: int, queue_offset: int) -> tuple[list[int], list[Buffer]]:
-        """(physical offsets of the records from `offset` on, the pieces they are made of)"""
+        """Returns (physical offsets of the records from `offset` on, the pieces they are made of)"""
         head, fixed = WHOLE_HEADS[(shared.sys_flag >> 4) & 3], shared.fixed_size
         pack_head, pack_length = head.pack, _SHORT.pack
         (
@@ -91,7 +91,7 @@ class MessageBatch:
 
 
 def parse_batch(body: Buffer) -> MessageBatch:
-    """The batch that a body says, its elements as slices of it; CorruptRecord if they do not add up."""
+    """Returns the batch in a body, its elements as slices of it; raises CorruptRecord if they do not add up."""
     view = memoryview(body)
     starts = _starts(view)
     if len(starts) >= LARGE_COUNT_MIN:
@@ -104,7 +104,7 @@ def parse_batch(body: Buffer) -> MessageBatch:
 
 
 def _starts(view: memoryview) -> list[int]:
-    """Where elements begin, if their sizes lead exactly to the end; else nothing."""
+    """Returns where elements begin if their sizes lead exactly to the end, else nothing."""
     found, size_at = list[int](), _INT.unpack_from
     position, end = 0, len(view)
     while position <= end - ELEMENT_FIXED:
@@ -117,7 +117,7 @@ def _starts(view: memoryview) -> list[int]:
 
 
 def split_batch(body: Buffer) -> list[BatchElement]:
-    """The elements of a batch, as slices of the input."""
+    """Returns the elements of a batch, as slices of the input."""
     view = memoryview(body)
     elements: list[BatchElement] = []
     position, end = 0, len(view)

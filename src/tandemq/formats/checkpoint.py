@@ -55,7 +55,7 @@ class Checkpoint:
 
     @property
     def time_limit(self) -> int:
-        """Everything stored up to here is durable in log and queues."""
+        """Returns the time up to which everything stored is durable in log and queues."""
         return max(0, min(self.log_timestamp, self.queue_timestamp) - TIME_SLACK_MS)
 
 
@@ -103,7 +103,7 @@ class CheckpointFile:
         return bytes(self._data)
 
     def _ours(self, place: int) -> tuple[int, tuple[int, int, int], ViewsPoint] | None:
-        """(sequence, timestamps, what it says) of one place, if it is whole."""
+        """Returns (sequence, timestamps, what it says) of one place, None if it is not whole."""
         ours = self._data[place : place + _OURS.size]
         if crc32(ours).to_bytes(4, "big") != self._data[place + _OURS.size : place + _OURS.size + 4]:
             return None

@@ -92,7 +92,10 @@ def _from_zstd(body: bytes | memoryview) -> Iterator[bytes]:
 
 
 def compress(body: bytes | memoryview, method: int = COMPRESSION_ZLIB, *, level: int = 5) -> tuple[bytes, int]:
-    """(compressed body, sysFlag bits that say so). `method`: one of model.message.COMPRESSION_*, or 0 for 4.x zlib."""
+    """Returns (compressed body, sysFlag bits that say so).
+
+    `method` is one of model.message.COMPRESSION_*, or 0 for the zlib of 4.x.
+    """
     if method in (0, COMPRESSION_ZLIB):
         output = zlib.compress(body, level)
     elif method == COMPRESSION_LZ4:

@@ -41,7 +41,7 @@ class Enveloped(NamedTuple):
 
 
 def parse_delay_levels(text: str = DELAY_LEVELS_DEFAULT) -> tuple[int, ...]:
-    """Delays in ms of level 1, 2, …; index 0 of the result is level 1. ValueError names the bad item."""
+    """Returns the delays in ms of levels 1, 2, …; index 0 is level 1. Raises ValueError that names the bad item."""
     delays = []
     for item in text.split():
         number, unit = item[:-1], item[-1:].lower()
@@ -52,13 +52,13 @@ def parse_delay_levels(text: str = DELAY_LEVELS_DEFAULT) -> tuple[int, ...]:
 
 
 def delay_level(properties: Mapping[str, str]) -> int:
-    """The level a message asks for; 0 for none or for something that is no number."""
+    """Returns the level a message asks for, 0 for none or for something that is no number."""
     text = properties.get(DELAY, "")
     return int(text) if text.isdecimal() and len(text) < 10 else 0
 
 
 def delivery_time(store_timestamp: int, level: int, delays_ms: tuple[int, ...]) -> int:
-    """When a scheduled record is due: also its tags code in the schedule topic's consume queue."""
+    """Returns when a scheduled record is due: also its tags code in the schedule topic's consume queue."""
     delay = delays_ms[level - 1] if 1 <= level <= len(delays_ms) else DELAY_UNKNOWN_MS
     return store_timestamp + delay
 
@@ -66,14 +66,14 @@ def delivery_time(store_timestamp: int, level: int, delays_ms: tuple[int, ...]) 
 def to_schedule(
     topic: str, queue_id: int, sys_flag: int, properties: Mapping[str, str], level_max: int = 18
 ) -> Enveloped:
-    """A message with DELAY > 0 on its way into the schedule topic; one queue per level."""
+    """Returns a message with DELAY > 0 as it goes into the schedule topic; one queue per level."""
     level = min(delay_level(properties), level_max)
     wrapped = {**properties, DELAY: str(level), REAL_TOPIC: topic, REAL_QUEUE_ID: str(queue_id)}
     return Enveloped(SCHEDULE_TOPIC, level - 1, sys_flag, wrapped)
 
 
 def from_schedule(sys_flag: int, properties: Mapping[str, str]) -> Enveloped:
-    """A scheduled record that is due, back to where it was meant to go."""
+    """Returns a scheduled record that is due as it goes to where it was meant to go."""
     topic, queue_id = real_destination(properties)
     return Enveloped(topic, queue_id, sys_flag, dict(properties))
 
@@ -94,7 +94,7 @@ def from_half(sys_flag: int, properties: Mapping[str, str]) -> Enveloped:
 
 
 def real_destination(properties: Mapping[str, str]) -> tuple[str, int]:
-    """(topic, queue id) a wrapped message was sent to."""
+    """Returns (topic, queue id) that a wrapped message was sent to."""
     topic, queue_text = properties.get(REAL_TOPIC, ""), properties.get(REAL_QUEUE_ID, "")
     if not topic or not queue_text.isdecimal():
         raise CorruptRecord(f"a wrapped message has {REAL_TOPIC}={topic!r} and {REAL_QUEUE_ID}={queue_text!r}")
@@ -102,7 +102,7 @@ def real_destination(properties: Mapping[str, str]) -> tuple[str, int]:
 
 
 def op_properties() -> dict[str, str]:
-    """Properties of an op record: its tag says that the halves it names are decided."""
+    """Returns the properties of an op record: its tag says that the halves it names are decided."""
     return {TAGS: OP_REMOVE_TAG}
 
 
@@ -115,7 +115,7 @@ def encode_op_body(half_queue_offsets: Iterable[int]) -> bytes:
 
 
 def decode_op_body(body: bytes | memoryview) -> list[int]:
-    """Half-queue offsets that an op record declares decided."""
+    """Returns the half-queue offsets that an op record declares decided."""
     items = bytes(body).split(b",")
     try:
         return [int(item) for item in items if item.strip()]

@@ -28,7 +28,7 @@ ENDINGS: dict[bytes, int] = {}
 
 
 def _polynomial(text: bytes) -> int:
-    """Unsigned hash of ASCII text, a C loop instead of a Python one."""
+    """Returns the unsigned hash of ASCII text, by a C loop instead of a Python one."""
     total: int = sum(map(mul, reversed(text), POWERS))
     return total & MASK
 
@@ -79,11 +79,11 @@ class TopicHasher:
         """The hash of what comes before every key."""
 
     def start(self, size: int) -> int:
-        """The topic's share in the hash of a key of this length, at most SIZE_MAX."""
+        """Returns the topic's share in the hash of a key of this length, at most SIZE_MAX."""
         return self.seed * POWERS[size] & MASK
 
     def key_hash(self, key: bytes) -> int:
-        """What the index file stores for `topic#key`; key as UTF-8."""
+        """Returns what the index file stores for `topic#key`; the key is UTF-8."""
         head, ending = HEADS.get(key[:-4]), ENDINGS.get(key[-4:])
         if head is None or ending is None:
             if not 4 <= len(key) <= SIZE_MAX or not key.isascii():

@@ -130,7 +130,7 @@ def store_timestamp(buffer: Buffer, position: int, sys_flag: int | None = None) 
 
 
 def walk(buffer: Buffer, start: int, stop: int) -> Iterator[tuple[int, int, int]]:
-    """(position, size, magic) of each record in [start, stop), the blank that ends a segment included.
+    """Yields (position, size, magic) of each record in [start, stop), and of the blank that ends a segment.
 
     Ends silently at the first place that is not a whole record: zeros, an unknown magic, a size beyond `stop`. Contents
     are not checked; see `check_record`.
@@ -151,14 +151,14 @@ def walk(buffer: Buffer, start: int, stop: int) -> Iterator[tuple[int, int, int]
 
 
 def body_bounds(buffer: Buffer, position: int, sys_flag: int) -> tuple[int, int]:
-    """[start, stop) of the body of a record already known to be whole."""
+    """Returns [start, stop) of the body of a record already known to be whole."""
     start = position + WHOLE_HEADS[(sys_flag >> 4) & 3].size
     length: int = _INT.unpack_from(buffer, start - 4)[0]
     return start, start + length
 
 
 def tail_bounds(buffer: Buffer, position: int) -> tuple[int, int, int, int]:
-    """(topic start, stop, properties start, stop) of a record already known to be whole."""
+    """Returns (topic start, stop, properties start, stop) of a record already known to be whole."""
     size, magic, _, _, _, _, _, sys_flag = HEAD.unpack_from(buffer, position)
     at = position + WHOLE_HEADS[(sys_flag >> 4) & 3].size
     at += _INT.unpack_from(buffer, at - 4)[0]
@@ -172,7 +172,7 @@ def tail_bounds(buffer: Buffer, position: int) -> tuple[int, int, int, int]:
 
 
 def check_record(buffer: Buffer, position: int, limit: int, *, crc: bool = True) -> str | None:
-    """What is wrong with the record at `position`, or None: sizes add up, lengths fit, checksum agrees.
+    """Returns what is wrong with the record at `position`: sizes, lengths or checksum; None if nothing is.
 
     `limit` is where readable bytes end. The physical offset is the caller's to compare: it knows where the buffer lies.
     """
@@ -212,7 +212,7 @@ def verify_crc(buffer: Buffer, position: int) -> bool:
 
 
 def parse_record(buffer: Buffer, position: int = 0, limit: int | None = None, *, crc: bool = False) -> StoredMessage:
-    """The record at `position`, decoded; CorruptRecord says what does not add up."""
+    """Returns the record at `position`, decoded; raises CorruptRecord with what does not add up."""
     limit = len(buffer) if limit is None else min(limit, len(buffer))
     problem = check_record(buffer, position, limit, crc=crc)
     if problem is not None:
@@ -250,7 +250,7 @@ def parse_record(buffer: Buffer, position: int = 0, limit: int | None = None, *,
 
 
 def host_flags(born_host: bytes, store_host: bytes) -> int:
-    """The sysFlag bits that two hosts of these lengths need."""
+    """Returns the sysFlag bits that two hosts of these lengths need."""
     flags = 0
     for host, name, bit in ((born_host, "born", BORN_HOST_V6), (store_host, "store", STORE_HOST_V6)):
         if len(host) == 20:
@@ -277,7 +277,7 @@ def encode_record(
     body: Buffer,
     properties: bytes = b"",
 ) -> bytes:
-    """One record. The host bits of sysFlag follow the hosts; the version follows the topic's length."""
+    """Returns one record. The host bits of sysFlag follow the hosts; the version follows the topic's length."""
     name = topic.encode() if isinstance(topic, str) else topic
     if len(properties) > PROPERTIES_MAX:
         raise CorruptRecord(f"the properties have {len(properties)} bytes, the limit is {PROPERTIES_MAX}")

@@ -71,7 +71,7 @@ class Fields:
 
     @cached_property
     def _heads(self) -> npt.NDArray[np.uint8]:
-        """The head of each record, a row each."""
+        """Returns the heads of the records, one row each."""
         return blocks_at(self.view, self.positions, BODY_AT).reshape(len(self), BODY_AT)
 
     def int32(self, at: int, shift: Shift = 0) -> npt.NDArray[np.int32]:
@@ -139,7 +139,7 @@ class Fields:
 
     @cached_property
     def only_topic(self) -> bytes | None:
-        """The topic if all records have the same one (nearly always, where queues are read), else None."""
+        """Returns the topic if all records have the same one (nearly always, where queues are read), else None."""
         if not len(self) or self._is_v2 is not None:
             return None
         length_at = self.topic_at - 1
@@ -152,7 +152,7 @@ class Fields:
 
     @cached_property
     def topics(self) -> tuple[list[bytes], npt.NDArray[np.int64]]:
-        """The distinct topics, and for each record the number of its topic among them."""
+        """Returns the distinct topics, and for each record the number of its topic among them."""
         if self.only_topic is not None:
             return [self.only_topic], np.zeros(len(self), dtype=np.int64)
         numbers: dict[bytes, int] = {}
@@ -213,7 +213,7 @@ class Fields:
         return self.int64(STORE_TIMESTAMP_AT, self.born_shift)
 
     def hosts(self, which: str) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.bool_]]:
-        """(position of the host, whether it is IPv6) of the born or the store hosts."""
+        """Returns (position of the host, whether it is IPv6) of the born or the store hosts."""
         if which == "born":
             return self.positions + BORN_HOST_AT, (self.sys_flag & BORN_HOST_V6) != 0
         return self.positions + STORE_HOST_AT + self.born_shift, (self.sys_flag & STORE_HOST_V6) != 0

@@ -62,13 +62,13 @@ class Walk(NamedTuple):
 
 
 def big_endian(view: npt.NDArray[np.uint8], kind: str) -> npt.NDArray[Any]:
-    """A view of the bytes as overlapping big-endian numbers: element i is read at byte i."""
+    """Returns a view of the bytes as overlapping big-endian numbers: element i is read at byte i."""
     size = np.dtype(kind).itemsize
     return np.ndarray(shape=(max(0, len(view) - size + 1),), dtype=kind, buffer=view.data, strides=(1,))
 
 
 def walk(buffer: Any, start: int, stop: int, limit: int, *, base: int | None = None) -> Walk:
-    """Positions of the records that begin in [start, stop) and end at or before `limit`.
+    """Returns the positions of the records that begin in [start, stop) and end at or before `limit`.
 
     `buffer` is bytes, bytearray or mmap (it must have `find`); `start` must be a record boundary. `base` is the
     physical offset of the buffer's first byte, None when the records are not in log order (pulled messages).
@@ -125,7 +125,7 @@ def _end_at(buffer: Any, position: int, stop: int, limit: int) -> End:
 def _walk_lanes(
     buffer: Any, view: npt.NDArray[np.uint8], start: int, stop: int, limit: int, base: int | None, lanes: int
 ) -> tuple[Positions, int]:
-    """Positions as far as the lanes meet, and where the loop must go on.
+    """Returns the positions as far as the lanes meet, and where the loop must go on.
 
     The lanes run first, by the sizes alone; what they met is judged afterwards, all at once.
     """
@@ -168,10 +168,10 @@ def _lane_starts(buffer: Any, start: int, stop: int, limit: int, base: int | Non
 
 
 def _candidate(buffer: Any, start: int, stop: int, limit: int, base: int | None) -> int | None:
-    """The first place in [start, stop) that looks like the beginning of a record."""
+    """Returns the first place in [start, stop) that looks like the beginning of a record."""
     position = start
-    # Only as far as a whole record may begin. Python 3.11 before .4 looks at the byte behind the end of the search, and
-    # behind the end of a mapped file that is the end of the process.
+    # Only as far as a whole record may begin. Python 3.11 before .4 reads the byte after the end of the search, and
+    # after the end of a mapped file that is the end of the process.
     end = max(0, min(limit - FIXED_SIZE_V4 + MAGIC_AT + 3, stop + MAGIC_AT + 2))
     while True:
         at: int = buffer.find(_MAGIC_PREFIX, position + MAGIC_AT, end)
@@ -184,7 +184,7 @@ def _candidate(buffer: Any, start: int, stop: int, limit: int, base: int | None)
 
 
 def looks_like_record(buffer: Any, position: int, limit: int, base: int | None) -> bool:
-    """Magic and size fit, and the record carries the physical offset of the place where it lies."""
+    """Returns whether magic and size fit, and the record carries the physical offset of its place."""
     if position + FIXED_SIZE_V4 > limit:
         return False
     size, magic = SIZE_MAGIC.unpack_from(buffer, position)

@@ -70,7 +70,7 @@ def decode_properties(text: bytes) -> dict[str, str]:
 
 
 def java_hash(text: str) -> int:
-    """Java's String.hashCode: signed 32 bit, over UTF-16 units."""
+    """Returns Java's String.hashCode: signed 32 bit, over UTF-16 units."""
     h = 0
     if text.isascii():
         for unit in text.encode():

@@ -9,5 +9,7 @@ class ReadFrom(Enum):
     SLAVE = "slave"
     """A slave that is close to the master, else the master, else any slave."""
     MASTER = "master"
+    OBSERVER = "observer"
+    """An observer that a member of the group shows, the one that is least behind first; nobody else."""
     ANY = "any"
     """Whoever answers, the master first."""

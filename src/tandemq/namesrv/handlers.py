@@ -2,8 +2,8 @@
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable, Mapping
-from typing import Any
+from collections.abc import Awaitable, Callable, Generator, Mapping
+from typing import Any, TypeVar
 
 from tandemq.clock import Clock
 from tandemq.codec import bodies, fastjson
@@ -57,6 +57,7 @@ CONFIG_SIZE_MAX = 64 * 1024
 _FAQ = "See https://rocketmq.apache.org/docs/bestPractice/06FAQ for further details."
 
 Reply = bytes
+T = TypeVar("T")
 
 
 def _routed_topic(command: Command) -> list[Need]:
@@ -129,13 +130,8 @@ class NamesrvHandlers:
                 if not connection.is_open:
                     raise ConnectionLost("the broker went while its registration was read")
                 request = self._request_of(connection, command, told)
-                steps = self.routes.register_in_steps(request, **self._registering())
-                while True:
-                    try:
-                        next(steps)
-                    except StopIteration as done:
-                        return self._registered(command, request, done.value)
-                    await asyncio.sleep(0)
+                result = await _in_turns(self.routes.register_in_steps(request, **self._registering()))
+                return self._registered(command, request, result)
 
         return later()
 
@@ -309,16 +305,16 @@ class NamesrvHandlers:
         return _ok(command)
 
     @needs(on_cluster(UPDATE))
-    def wipe_write_perm(self, connection: Connection, command: Command) -> Reply:
+    async def wipe_write_perm(self, connection: Connection, command: Command) -> Reply:
         name = text(command.ext, "brokerName")
-        count = self.routes.wipe_write_perm(name)
+        count = await _in_turns(self.routes.perm_in_steps(name, writable=False))
         log.info("write permission wiped broker=%s topics=%d by=%s", name, count, connection.peer)
         return _ok(command, {"wipeTopicCount": str(count)})
 
     @needs(on_cluster(UPDATE))
-    def add_write_perm(self, connection: Connection, command: Command) -> Reply:
+    async def add_write_perm(self, connection: Connection, command: Command) -> Reply:
         name = text(command.ext, "brokerName")
-        count = self.routes.add_write_perm(name)
+        count = await _in_turns(self.routes.perm_in_steps(name, writable=True))
         log.info("write permission added broker=%s topics=%d by=%s", name, count, connection.peer)
         return _ok(command, {"addTopicCount": str(count)})
 
@@ -382,6 +378,17 @@ class NamesrvHandlers:
         self._cache.clear()
         log.info("config changed keys=%s by=%s", ",".join(values), connection.peer)
         return _ok(command)
+
+
+async def _in_turns(steps: Generator[None, None, T]) -> T:
+    """Does one step each turn of the loop; returns their result."""
+    while True:
+        try:
+            next(steps)
+        except StopIteration as done:
+            result: T = done.value
+            return result
+        await asyncio.sleep(0)
 
 
 def _ok(command: Command, ext: Mapping[str, str] | None = None, body: bytes = b"") -> Reply:

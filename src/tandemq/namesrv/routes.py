@@ -16,12 +16,15 @@ is no group any more.
 """
 
 from collections import Counter, deque
-from collections.abc import Callable, Generator, Hashable, Iterable, Iterator, Mapping
+from collections.abc import Generator, Hashable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
+from typing import TypeVar
 
 from tandemq.errors import ReplyError
 from tandemq.model.route import MASTER_ID, BrokerGroup, QueueData, TopicRoute
 from tandemq.model.topic import PERM_READ, PERM_WRITE, DataVersion, TopicConfig
+
+T = TypeVar("T")
 
 _REFUSED = 1  # SYSTEM_ERROR
 _MEMBER_TOPIC_PREFIX = "rmq_sys_SYNC_BROKER_MEMBER_"
@@ -124,13 +127,9 @@ class RouteTable:
         self, request: Registering, now: float, *, timeout: float, delete_missing_topics: bool = False
     ) -> Registered:
         """Takes a broker in, or refreshes it. ReplyError when it is refused."""
-        steps = self.register_in_steps(request, now, timeout=timeout, delete_missing_topics=delete_missing_topics)
-        while True:
-            try:
-                next(steps)
-            except StopIteration as done:
-                result: Registered = done.value
-                return result
+        return finished(
+            self.register_in_steps(request, now, timeout=timeout, delete_missing_topics=delete_missing_topics)
+        )
 
     def register_in_steps(
         self, request: Registering, now: float, *, timeout: float, delete_missing_topics: bool = False
@@ -459,21 +458,26 @@ class RouteTable:
 
     def wipe_write_perm(self, broker_name: str) -> int:
         """Takes the write permission from every topic of a group; how many topics it has."""
-        return self._set_perm(broker_name, lambda perm: perm & ~PERM_WRITE)
+        return finished(self.perm_in_steps(broker_name, writable=False))
 
     def add_write_perm(self, broker_name: str) -> int:
         """Gives it back."""
-        return self._set_perm(broker_name, lambda _: PERM_READ | PERM_WRITE)
+        return finished(self.perm_in_steps(broker_name, writable=True))
 
-    def _set_perm(self, broker_name: str, change: Callable[[int], int]) -> int:
+    def perm_in_steps(self, broker_name: str, *, writable: bool) -> Generator[None, None, int]:
+        """Does what `wipe_write_perm` or `add_write_perm` does and stops after every STEP topics."""
         changed: dict[int, QueueData] = {}
         known = self._topics_of.get(broker_name, {})
         before = list(known.items())  # keeps the old objects alive, so that no identity is used twice
-        for topic, queues in before:
+        for number, (topic, queues) in enumerate(before, 1):
+            if number % STEP == 0:
+                yield
+            if known.get(topic) is not queues:
+                continue  # it went, or came anew meanwhile
             if id(queues) not in changed:
-                changed[id(queues)] = replace(queues, perm=change(queues.perm))
-            fresh = changed[id(queues)]
-            self._topics[topic][broker_name] = known[topic] = fresh
+                perm = PERM_READ | PERM_WRITE if writable else queues.perm & ~PERM_WRITE
+                changed[id(queues)] = replace(queues, perm=perm)
+            self._topics[topic][broker_name] = known[topic] = changed[id(queues)]
         self.revision += bool(before)
         return len(before)
 
@@ -490,6 +494,16 @@ class RouteTable:
                 if self._route_count >= self._routes_max:
                     raise ReplyError(_REFUSED, f"topicRoutesMax is {self._routes_max}: no room for {topic[:127]!r}")
                 self._put(topic, entry)
+
+
+def finished(steps: Generator[None, None, T]) -> T:
+    """Does all steps at once; returns their result."""
+    while True:
+        try:
+            next(steps)
+        except StopIteration as done:
+            result: T = done.value
+            return result
 
 
 def _check_names(request: Registering) -> None:

@@ -35,7 +35,7 @@ SLICE_S = 0.01
 """Requests that came in one read of the socket share so much of the loop's time; the rest of them waits a turn."""
 
 AWAY_S = 0.25
-"""Deadlines that are looked at this much too late were missed by us: the loop was busy or the process stopped."""
+"""Deadlines that are checked this much too late were missed by us: the loop was busy or the process stopped."""
 GRACE_S = 5.0
 """How much longer answers are waited for then, at most; otherwise as long as we were away."""
 
@@ -66,7 +66,7 @@ class Budget:
         self.used = 0
 
     def change(self, size: int) -> bool:
-        """Takes (or, negative, gives back); False and nothing taken when it would be too much."""
+        """Takes, or with a negative number gives back. Returns False, with nothing taken, if it would be too much."""
         if size > 0 and self.used + size > self.limit:
             return False
         self.used += size

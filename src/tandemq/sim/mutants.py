@@ -9,12 +9,14 @@ from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, replace
 from typing import Any
 
+from tandemq.broker import pair, pair_tables
 from tandemq.codec import ha_session as ha
 from tandemq.codec.ha_register import Register
 from tandemq.model.ack_level import AckLevel
 from tandemq.replication import accession, acks, epochs, hands, master_state, promotion, slave_state
+from tandemq.replication import node as replica_node
 from tandemq.replication import register as registers
-from tandemq.replication.decisions import Confirm, Decision, Save, Send, Truncate
+from tandemq.replication.decisions import Confirm, Decision, LogEnds, Save, Send, Truncate
 from tandemq.replication.epochs import Epoch, History, Promise
 from tandemq.replication.session import SessionState
 from tandemq.sim import node as sim_node
@@ -239,11 +241,11 @@ def _identity_is_address(place: str, random_text: str) -> str:
 
 
 def _prepare_unflushed(self: Any) -> int:
-    store = self.store
-    end = hands.complete_end(store)
-    if end < store.appended:
-        store.truncate(end)
-    return int(store.appended)
+    self.store.flush_once = lambda: None
+    try:
+        return _PREPARE(self)
+    finally:
+        del self.store.flush_once
 
 
 def _disks_of_stayers_ignored(self: Any, replica: str) -> int:
@@ -319,10 +321,84 @@ def _meets_nobody(self: Any, out: list[Decision], session: Any, hello: Any, now:
     return False
 
 
+def _complete_always(self: Any, out: list[Decision], welcome: Any, now: float) -> None:
+    mine: list[Decision] = []
+    _ON_WELCOME(self, mine, welcome, now)
+    self.record = self.record.with_(complete=True)
+    out.extend(Save(one.record.with_(complete=True)) if isinstance(one, Save) else one for one in mine)
+
+
+def _classic_not_silent(me: Any, opened: bool, heard: Any) -> Any:
+    found = _JUDGE(me, opened, heard)
+    return found if found is None else replace(found, missing=found.missing - {accession.CLASSIC})
+
+
+def _forgets_blindly(self: Any, replica: str, now: float, *, accept_loss: bool = False) -> Any:
+    return _FORGET_REPLICA(self, replica, now, accept_loss=True)
+
+
+def _forgotten_at_once(self: Any, reachable: Any) -> int:
+    register = self.read()
+    return register.size if register is not None else 1
+
+
+def _alone_is_regular(self: Any, out: list[Decision], now: float) -> None:
+    _OPEN_PROVISIONALLY(self, out, now)
+    self.provisional = False
+
+
+def _stays_provisional(self: Any, out: list[Decision], judgement: Any, now: float) -> None:
+    if not self.provisional:
+        _DECIDE_BY_REGISTER(self, out, judgement, now)
+
+
+def _of_any_group(self: Any, out: list[Decision], challenge: Any) -> str:
+    return ""
+
+
+def _hands_over_at_once(sessions: Any, end: int) -> bool:
+    return True
+
+
+def _any_place_is_named(register: Any, replica: str, theirs: Any) -> bool:
+    return register is None or replica in register.member_ids or theirs is None
+
+
+def _keeps_writing(self: Any, reason: str, deposed: bool) -> None:
+    return None
+
+
+def _new_store_joins_beside(register: Any, replica: str) -> None:
+    return None
+
+
+def _holder_alone_at_once(self: Any, judgement: Any, now: float) -> bool:
+    return True
+
+
+def _keeps_what_lies_beyond(self: Any) -> LogEnds:
+    store = self.store
+    return LogEnds(store.first_offset, store.appended, store.flushed, store.segment_size)
+
+
+def _allows_at_once(self: Any, now: float, *, group_gone: bool = False) -> list[Decision]:
+    return _ALLOW(self, now - 1e6, group_gone=group_gone) + _ALLOW(self, now)
+
+
+def _true_at_once(self: Any, position: int) -> Any:
+    return _REACHED(self, 1 << 62)
+
+
+_ALLOW = master_state.MasterState.allow
+_REACHED = pair_tables.HeldTables.reached
+_FORGET_REPLICA = master_state.MasterState.forget
+_OPEN_PROVISIONALLY = master_state.MasterState._open_provisionally
+_DECIDE_BY_REGISTER = master_state.MasterState._decide_by_register
 _JUDGE = accession.judge
 _OPEN_IF_STORED = master_state.MasterState._open_if_stored
 _WRITE_REGISTER = master_state.MasterState._write_register
 _JOIN_BY_REGISTER = master_state.MasterState._join_by_register
+_PREPARE = hands.StoreHands.prepare
 _SAVE_ASIDE = hands.StoreHands.save_aside
 _RECEIVE = slave_state.SlaveState.receive
 _MASTER, _SLAVE = master_state.MasterState, slave_state.SlaveState
@@ -617,7 +693,7 @@ MUTANTS: tuple[Mutant, ...] = (
         0,
         "named",
         "a replica follows a master that its register does not name",
-        ((slave_state, "is_named", _anybody_named),),
+        ((slave_state, "is_named", _anybody_named), (accession, "is_named", _anybody_named)),
     ),
     Mutant(
         "identity-is-address",
@@ -730,5 +806,129 @@ MUTANTS: tuple[Mutant, ...] = (
         "register",
         "a slave takes no note of changes of the register",
         ((_SLAVE, "_on_register", _nothing),),
+    ),
+    Mutant(
+        "complete-always",
+        0,
+        "accession",
+        "a replica whose machine crashed counts as complete before it has caught up",
+        ((_SLAVE, "_on_welcome", _complete_always),),
+    ),
+    Mutant(
+        "classic-not-silent",
+        0,
+        "classic",
+        "RocketMQ slaves whose copies were counted need not be heard",
+        (
+            (master_state, "judge", _classic_not_silent),
+            (promotion, "judge", _classic_not_silent),
+        ),
+    ),
+    Mutant(
+        "forgets-blindly",
+        0,
+        "register",
+        "a member is forgotten though only its disk has what was acknowledged",
+        ((_MASTER, "forget", _forgets_blindly),),
+    ),
+    Mutant(
+        "forgotten-at-once",
+        0,
+        "register",
+        "one forgotten no longer counts before those who can be reached know it",
+        ((registers.RegisterKeeper, "size", _forgotten_at_once),),
+    ),
+    Mutant(
+        "alone-is-regular",
+        0,
+        "provisional",
+        "the last holder that hears nobody reigns regularly",
+        ((_MASTER, "_open_provisionally", _alone_is_regular),),
+    ),
+    Mutant(
+        "stays-provisional",
+        0,
+        "provisional",
+        "a provisional master does not open anew when those it needs are heard",
+        ((_MASTER, "_decide_by_register", _stays_provisional),),
+    ),
+    Mutant(
+        "alone-at-once",
+        0,
+        "provisional",
+        "a SYNC_MASTER opens provisionally though others were in sync",
+        ((_MASTER, "_may_be_alone", _holder_alone_at_once),),
+    ),
+    Mutant(
+        "joins-any-group",
+        0,
+        "named",
+        "a store with a register promises to a master of another group",
+        ((_SLAVE, "_unnamed", _of_any_group),),
+    ),
+    Mutant(
+        "empty-stores-are-named",
+        0,
+        "case 3",
+        "any empty store is answered, not only the one at the last holder's address",
+        (
+            (slave_state, "is_named", _any_place_is_named),
+            (accession, "is_named", _any_place_is_named),
+        ),
+    ),
+    Mutant(
+        "takes-no-place",
+        0,
+        "register",
+        "a new store at a lost one's address joins beside it",
+        ((registers, "replaced_by", _new_store_joins_beside),),
+    ),
+    Mutant(
+        "demote-does-not-drain",
+        0,
+        "order",
+        "a master hands over before those who follow have everything",
+        (
+            (replica_node, "have_all", _hands_over_at_once),
+            (sim_simulator, "have_all", _hands_over_at_once),
+        ),
+    ),
+    Mutant(
+        "writer-not-refused",
+        0,
+        "5",
+        "a broker whose reign has ended goes on to take messages",
+        ((pair.Pair, "_closed", _keeps_writing),),
+    ),
+    Mutant(
+        "bytes-beyond-the-end",
+        0,
+        "seen 1",
+        "bytes of a frame that never counted stay where the log goes on",
+        ((hands.StoreHands, "log_ends", _keeps_what_lies_beyond),),
+    ),
+    Mutant(
+        "accept-loss-asks-nobody",
+        0,
+        "seen 8",
+        "accepting a loss opens at once, without asking those who live",
+        ((_MASTER, "allow", _allows_at_once),),
+    ),
+    Mutant(
+        "file-decides",
+        0,
+        "seen 10",
+        "a node takes its role from its file, not from the register",
+        (
+            (sim_node.SimNode, "_role_of_register", _nothing),
+            (pair.Pair, "_take_role_of_register", _nothing),
+        ),
+    ),
+    Mutant(
+        "tables-run-ahead",
+        0,
+        "seen 5",
+        "a table is taken before the log it speaks of is here",
+        ((pair_tables.HeldTables, "reached", _true_at_once),),
     ),
 )

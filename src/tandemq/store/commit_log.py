@@ -1,8 +1,8 @@
 """The commit log: the one truth. Append records, append raw bytes (a slave), read, cut.
 
 Invariants: first_offset <= appended <= written. [first_offset, appended) is the log; bytes up to `written` may be
-something else than zero (a slave's receive window); everything behind is zero. A cut keeps that: what is cut is
-overwritten with zeros, because a stale record left behind the end could line up with what is appended later and come
+something else than zero (a slave's receive window); everything after it is zero. A cut keeps that: what is cut is
+overwritten with zeros, because a stale record left past the end could line up with what is appended later and come
 back to life.
 
 A record's head, which holds its size, is written after everything else: a process killed in the middle of an append
@@ -103,7 +103,7 @@ class CommitLog:
         body: bytes | bytearray | memoryview,
         properties: bytes,
     ) -> int:
-        """Writes one record at the end; its size. `topic_part` is the topic with its length before it."""
+        """Writes one record at the end. Returns its size. `topic_part` is the topic with its length before it."""
         head = WHOLE_HEADS[(sys_flag >> 4) & 3]
         body_size = len(body)
         tail = b"".join((topic_part, _SHORT.pack(len(properties)), properties))
@@ -129,7 +129,9 @@ class CommitLog:
         return size
 
     def append_batch(self, size: int, shared: Shared, queue_offset: int, batch: MessageBatch) -> list[int]:
-        """Writes one record per message (at least one), `size` bytes together and in one segment; where each begins.
+        """Writes one record per message (at least one), `size` bytes together and in one segment.
+
+        Returns where each begins.
 
         Put together first and copied at once, the first record's size last: half the time per message of `append`, and
         a process killed in the middle leaves none of them.
@@ -149,7 +151,7 @@ class CommitLog:
         return offsets
 
     def make_room(self, size: int) -> None:
-        """The next `size` bytes can be written in one piece: rolls to a new segment if need be. DiskFull if not."""
+        """Makes room for `size` bytes in one piece, in a new segment if need be. Raises DiskFull if there is none."""
         segment_size = self.chain.segment_size
         if size + BLANK_SIZE_MIN > segment_size:
             raise MessageTooLarge(
@@ -186,7 +188,7 @@ class CommitLog:
                 self.on_half_full()
 
     def append_raw(self, physical_offset: int, data: bytes | bytearray | memoryview) -> int:
-        """A slave's append: the very bytes of the master, cut anywhere; the new end."""
+        """Appends the very bytes of the master, cut anywhere: a slave's append. Returns the new end."""
         rest = memoryview(data)
         while len(rest):
             window = self.raw_window(physical_offset, len(rest))
@@ -197,7 +199,7 @@ class CommitLog:
         return self.appended
 
     def raw_window(self, physical_offset: int, size_max: int) -> memoryview:
-        """Room at the end of the log to receive into, within one segment; `commit_raw` says how much was filled."""
+        """Returns room at the end of the log to receive into, in one segment. `commit_raw` says how much is used."""
         if physical_offset != self.appended:
             raise OffsetOutOfRange(physical_offset, self.first_offset, self.appended)
         at = self.appended - self._base
@@ -234,7 +236,7 @@ class CommitLog:
         return start
 
     def commit_raw(self, size: int) -> int:
-        """The first `size` bytes of the last window are log now; the new end."""
+        """Makes the first `size` bytes of the last window log. Returns the new end."""
         if size < 0 or self.appended + size > self.written:
             raise StoreError(f"{size} bytes can't be committed: the window ends at {self.written - self.appended}")
         self.appended += size
@@ -243,7 +245,7 @@ class CommitLog:
     # -- reading
 
     def slice(self, physical_offset: int, size: int) -> memoryview:
-        """`size` bytes of the log without a copy; within one segment."""
+        """Returns `size` bytes of the log without a copy; within one segment."""
         if not self.first_offset <= physical_offset <= physical_offset + size <= self.appended:
             raise OffsetOutOfRange(physical_offset, self.first_offset, self.appended)
         if size == 0:
@@ -255,7 +257,7 @@ class CommitLog:
         return self.chain.segment(base).view[at : at + size]
 
     def slices(self, runs: Iterable[Sequence[int]]) -> list[memoryview]:
-        """Several [start, stop) without a copy, each within one segment: what a pull found."""
+        """Returns several [start, stop) without a copy, each within one segment: what a pull found."""
         chain, first, end = self.chain, self.first_offset, self.appended
         segment_size = chain.segment_size
         base, view = -segment_size, memoryview(b"")
@@ -270,7 +272,7 @@ class CommitLog:
         return found
 
     def record(self, physical_offset: int, limit: int) -> memoryview:
-        """One whole record that ends at or before `limit`."""
+        """Returns one whole record that ends at or before `limit`."""
         if physical_offset < self.first_offset or physical_offset + FIXED_SIZE_V4 > min(limit, self.appended):
             raise OffsetOutOfRange(physical_offset, self.first_offset, min(limit, self.appended))
         base = self.chain.base_of(physical_offset)
@@ -298,7 +300,7 @@ class CommitLog:
             start += message.size
 
     def file_range(self, physical_offset: int, size_max: int) -> tuple[int, int, int]:
-        """(fd, position in the file, size) for sendfile. Use it at once: the file may be closed by the next call."""
+        """Returns (fd, position in the file, size) for sendfile. Use it at once: the next call may close the file."""
         if not self.first_offset <= physical_offset <= self.appended:
             raise OffsetOutOfRange(physical_offset, self.first_offset, self.appended)
         if physical_offset == self.appended:
@@ -311,10 +313,10 @@ class CommitLog:
     # -- cutting
 
     def cut(self, offset: int, *, thorough: bool = False) -> None:
-        """Everything from `offset` on becomes zeros, durably. Repeatable: a crash in the middle is finished by
-        cutting again.
+        """Makes everything from `offset` on zeros, durably. Repeatable: a crash in the middle is finished by cutting
+        again.
 
-        `thorough` looks at the whole rest of the segment instead of trusting `written`: after a crash nobody knows it.
+        `thorough` reads the whole rest of the segment instead of trusting `written`: after a crash nobody knows it.
         """
         chain = self.chain
         if not self.first_offset <= offset <= max(self.appended, chain.end):

@@ -116,7 +116,7 @@ class StoreConfig:
         "cleanFileForciblyEnable", True, "Whether files that are not expired may be deleted to make room."
     )
     clean_interval_ms: int = setting(
-        "cleanResourceInterval", 10_000, "How often retention and disk use are looked at.", unit="ms", minimum=1
+        "cleanResourceInterval", 10_000, "How often retention and disk use are checked.", unit="ms", minimum=1
     )
     query_count_max: int = setting("maxMsgsNumBatch", 64, "Most messages one query by key returns.", minimum=1)
     mapped_segments_max: int = setting(
@@ -150,5 +150,5 @@ class StoreConfig:
 
     @property
     def record_size_max(self) -> int:
-        """Largest record: the body limit and 64 KiB for the rest, as upstream has it."""
+        """Returns the size of the largest record: the body limit and 64 KiB for the rest, as upstream has it."""
         return self.message_size_max + 64 * 1024

@@ -9,7 +9,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 from tandemq.formats.layout import is_segment_name
-from tandemq.formats.queue_entry import ENTRY, ENTRY_SIZE, FILLER, FILLER_SIZE, file_name
+from tandemq.formats.queue_entry import ENTRY, ENTRY_SIZE, FILLER, FILLER_SIZE, file_name, search
 from tandemq.store.disk import Disk
 
 _EMPTY = bytes(ENTRY_SIZE)
@@ -28,6 +28,7 @@ class ConsumeQueue:
         "_files",
         "_known_path",
         "_known_path_of",
+        "_last_written",
         "_named",
         "_tail_at",
         "_writable",
@@ -69,6 +70,8 @@ class ConsumeQueue:
         """Files written since the last sync."""
         self._named = False
         """A file was created since the last sync: its name is not durable yet."""
+        self._last_written = -1
+        """Where the message of entry _tail_at - 1 lies, so that nobody opens a file to know; -1 if it is not known."""
         self.min_index = 0
         self.min_known_for = -1
         """Log start that min_index was computed for."""
@@ -143,14 +146,17 @@ class ConsumeQueue:
             physical_offset, size, _ = self.entry(self.count - 1)
             inside = 0 < size != FILLER_SIZE and physical_offset < physical_limit
             if inside and confirmed(physical_offset, size, self.count - 1):
+                self._last_written = physical_offset
                 return
             self.count -= 1
             self._tail_at = self.count
+            self._last_written = -1
 
     # -- writing (dispatch only)
 
     def start_at(self, index: int) -> None:
         """An empty queue begins at `index`."""
+        self._last_written = -1
         self.first = self.min_index = index
         self.count = self._tail_at = index
 
@@ -169,6 +175,7 @@ class ConsumeQueue:
             data = memoryview(self.tail)[: (stop - self._tail_at) * ENTRY_SIZE]
             self._disk.write_at(self._path(file_index), (self._tail_at - file_index) * ENTRY_SIZE, data)
             self._dirty.add(file_index)
+            self._last_written = ENTRY.unpack_from(data, len(data) - ENTRY_SIZE)[0]
             data.release()
             del self.tail[: (stop - self._tail_at) * ENTRY_SIZE]
             self._tail_at = stop
@@ -207,6 +214,7 @@ class ConsumeQueue:
             return False
         if end < self._tail_at:
             self._clear_files(end)
+            self._last_written = -1
             self.tail.clear()
             self._tail_at = end
         else:
@@ -240,7 +248,20 @@ class ConsumeQueue:
 
     def is_idle(self, physical_offset: int) -> bool:
         """Returns whether the log holds no message of this queue at or above an offset."""
-        return self.count == self.first or self.entry(self.count - 1)[0] < physical_offset
+        return self.count == self.first or self.last_physical < physical_offset
+
+    @property
+    def last_physical(self) -> int:
+        """Where the message of the last entry lies; there must be one."""
+        if self.tail:
+            return int(ENTRY.unpack_from(self.tail, len(self.tail) - ENTRY_SIZE)[0])
+        if self._last_written < 0:
+            self._last_written = self.entry(self.count - 1)[0]
+        return self._last_written
+
+    @property
+    def has_files(self) -> bool:
+        return bool(self._files)
 
     @property
     def is_fileless(self) -> bool:
@@ -282,6 +303,7 @@ class ConsumeQueue:
         self._files.clear()
         self._dirty.clear()
         self._set_count(0)
+        self._last_written = -1
         self.first = self.min_index = 0
         self.min_known_for = -1
 
@@ -311,24 +333,11 @@ class ConsumeQueue:
 
     def lower_bound(self, physical_offset: int) -> int:
         """Returns the first entry of a message at or above a physical offset, `count` if there is none."""
-        low, high = self.first, self.count
-        found = high
-        while low < high:
-            middle = (low + high) // 2
-            real = self._skip_fillers(middle, high)
-            if real == high:
-                high = middle
-            elif self.entry(real)[0] < physical_offset:
-                low = real + 1
-            else:
-                high, found = middle, real
-        return found
+        reaches = lambda index: self.entry(index)[0] >= physical_offset  # noqa: E731
+        return search(self.first, self.count, self.skip_fillers, reaches)[1]
 
-    def _skip_fillers(self, start: int, stop: int) -> int:
-        """Returns the first entry of [start, stop) that is no filler, `stop` if there is none.
-
-        Fillers point nowhere, so a bisection that took one for an entry would go the wrong way.
-        """
+    def skip_fillers(self, start: int, stop: int) -> int:
+        """Returns the first entry of [start, stop) that is no filler, `stop` if there is none."""
         count = 1
         while start < stop:
             found = self.entries(start, min(count, stop - start))

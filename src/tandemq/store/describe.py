@@ -10,7 +10,7 @@ from tandemq.model.message import UNIQUE_KEY, StoredMessage
 
 
 def describe(message: StoredMessage) -> dict[str, Any]:
-    """One object of `tandemq store dump --json`. Length and SHA-256 are those of the body before compression."""
+    """Returns one object of `tandemq store dump --json`. Length and SHA-256 are of the body before compression."""
     body, problem = message.body, ""
     try:
         body = decompress(message.body, message.sys_flag)
@@ -42,7 +42,7 @@ def describe(message: StoredMessage) -> dict[str, Any]:
 
 
 def host_text(host: bytes) -> str:
-    """`/10.0.0.1:10911`, as Java prints a socket address."""
+    """Returns `/10.0.0.1:10911`, as Java prints a socket address."""
     port = int.from_bytes(host[-4:], "big")
     if len(host) == 8:
         return f"/{'.'.join(str(part) for part in host[:4])}:{port}"

@@ -19,7 +19,7 @@ _RATIOS = (4, 2, 1, 3, 5, 8, 10)
 
 
 def discover_config(disk: Disk, root: Path, default: StoreConfig | None = None) -> StoreConfig:
-    """`default` with the sizes of the files under `root`."""
+    """Returns `default` with the sizes of the files under `root`."""
     config = default if default is not None else StoreConfig()
     log_size = _common_size(disk, root / layout.COMMIT_LOG)
     if log_size:
@@ -70,7 +70,7 @@ def _delay_of(disk: Disk, root: Path, queue: Path, segment_size: int) -> int:
 
 
 def _common_size(disk: Disk, directory: Path) -> int:
-    """The size most files have: one of them may have been cut."""
+    """Returns the size most files have: one of them may have been cut."""
     sizes = [disk.file_size(directory / name) or 0 for name in disk.list(directory) if layout.is_segment_name(name)]
     return max(sizes, key=lambda size: (size > 0, sizes.count(size), size), default=0)
 

@@ -37,11 +37,11 @@ class Segment(Protocol):
 
     @property
     def view(self) -> memoryview:
-        """The whole file; writable unless opened read-only."""
+        """Returns the whole file; writable unless opened read-only."""
         ...
 
     def reserve(self, stop: int) -> int:
-        """Makes sure that [0, stop) has blocks on disk; DiskFull if not. Returns how far they now reach."""
+        """Makes sure that [0, stop) has blocks on disk, or raises DiskFull. Returns how far they now reach."""
         ...
 
     def write(self, position: int, data: bytes | bytearray | memoryview) -> None:
@@ -49,7 +49,7 @@ class Segment(Protocol):
         ...
 
     def data_ranges(self, start: int, stop: int) -> Iterator[tuple[int, int]]:
-        """The parts of [start, stop) that may hold something else than zeros; holes of the file are left out."""
+        """Yields the parts of [start, stop) that may hold something else than zeros; holes of the file are left out."""
         ...
 
     def sync(self) -> None:
@@ -57,7 +57,7 @@ class Segment(Protocol):
         ...
 
     def fileno(self) -> int:
-        """For sendfile."""
+        """Returns the descriptor, for sendfile."""
         ...
 
     def close(self) -> None: ...
@@ -89,7 +89,7 @@ class Disk(Protocol):
         ...
 
     def read_at(self, path: Path, position: int, size: int) -> bytes:
-        """Up to `size` bytes; short at the end of the file."""
+        """Returns up to `size` bytes; fewer at the end of the file."""
         ...
 
     def write_at(self, path: Path, position: int, data: bytes | bytearray | memoryview) -> None: ...
@@ -123,11 +123,11 @@ class Disk(Protocol):
         ...
 
     def list(self, path: Path) -> list[str]:
-        """Names in a directory, sorted; empty if there is none."""
+        """Returns the names in a directory, sorted; none if it does not exist."""
         ...
 
     def file_size(self, path: Path) -> int | None:
-        """None if there is no such file."""
+        """Returns the size, None if there is no such file."""
         ...
 
     def make_directory(self, path: Path) -> None: ...
@@ -135,13 +135,13 @@ class Disk(Protocol):
     def sync_directory(self, path: Path) -> None: ...
 
     def usage(self, path: Path) -> tuple[int, int]:
-        """(used, total) bytes of the file system."""
+        """Returns (used, total) bytes of the file system."""
         ...
 
     def lock(self, path: Path) -> Lock: ...
 
     def boot_id(self) -> bytes:
-        """16 bytes that change when the machine restarts, and with it the page cache is lost."""
+        """Returns 16 bytes that change when the machine restarts, and with it the page cache is lost."""
         ...
 
     def close(self) -> None: ...
@@ -219,7 +219,7 @@ class MappedSegment:
 
 
 class StandInSegment:
-    """Read-only bytes in place of a file that is missing or has a wrong size; behind them everything is zero."""
+    """Read-only bytes in place of a file that is missing or has a wrong size; everything after them is zero."""
 
     __slots__ = ("_map", "size", "view")
 
@@ -251,7 +251,7 @@ class StandInSegment:
 
 
 def store_error(error: OSError, path: Path | str) -> StoreError:
-    """What a failed write means to the store."""
+    """Returns what a failed write means to the store."""
     if error.errno in (errno.ENOSPC, errno.EDQUOT):
         return DiskFull(f"no room for {path}: free some space or lower fileReservedTime ({error.strerror})")
     return StoreError(f"{path}: {error.strerror or error}")

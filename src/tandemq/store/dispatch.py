@@ -104,7 +104,7 @@ class LogDispatcher:
         """Told when the log says that a topic was deleted, after its queues are gone."""
 
     def run(self, limit: int, size_max: int) -> set[tuple[str, int]]:
-        """Dispatches whole records below `limit`, about `size_max` bytes of them; the queues that got messages."""
+        """Dispatches whole records below `limit`, about `size_max` bytes. Returns the queues that got messages."""
         chain = self._log.chain
         segment_size, bases = chain.segment_size, chain.bases
         if bases and self.position < bases[0]:

@@ -192,6 +192,16 @@ class Flusher:
     def views_busy(self) -> bool:
         return self._work is not None
 
+    @property
+    def is_posting(self) -> bool:
+        """Whether there is a thread beside the owner, and a way to call the owner back."""
+        return self._thread is not None and self._post is not None
+
+    def post(self, call: Callable[[], None]) -> None:
+        """Has the owner call this in a later turn of its loop."""
+        if self._post is not None:
+            self._post(call)
+
     def _sync_views(self, work: ViewsWork) -> bool:
         """Syncs the log first, then the views, then the checkpoint that vouches for both.
 

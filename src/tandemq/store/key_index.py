@@ -11,7 +11,7 @@ from tandemq.store.disk import Disk, Segment
 from tandemq.store.zeros import zero
 
 MAPPED_MAX = 4
-"""Index files mapped at a time: the newest for writing, and those a query looks at."""
+"""Index files mapped at a time: the newest for writing, and those a query reads."""
 
 
 class MappedIndexFile(IndexFile):
@@ -60,7 +60,7 @@ class KeyIndex:
         """Whether a file was made since the directory was handed over to be synced."""
 
     def load(self) -> bool:
-        """Finds the files; False if one has another size than the settings say."""
+        """Finds the files. Returns False if one has another size than the settings say."""
         self.names = [name for name in self._disk.list(self.directory) if name.isdecimal()]
         size = file_size(self._slots, self._entries)
         return all(self._disk.file_size(self.directory / name) == size for name in self.names)
@@ -92,7 +92,7 @@ class KeyIndex:
 
     @property
     def end_physical(self) -> int:
-        """Messages below this offset are indexed already; -1 for an empty index."""
+        """Returns the offset below which messages are indexed already, -1 for an empty index."""
         newest = self.newest
         if newest is None or (newest.count <= 1 and newest.end_physical == 0):
             return -1
@@ -117,7 +117,7 @@ class KeyIndex:
             done = put_some(self._with_room(), hashes, offsets, times, done)
 
     def _with_room(self) -> MappedIndexFile:
-        """The file that takes the next key, about to change."""
+        """Returns the file that takes the next key, marked as about to change."""
         file = self._newest or self.newest
         if file is None or file.count >= file.entries_max:
             file = self._add()
@@ -156,7 +156,7 @@ class KeyIndex:
         return name
 
     def find(self, key_hash: int, begin_ms: int, end_ms: int) -> Iterator[int]:
-        """Physical offsets of candidates, newest first; the caller compares topic and key."""
+        """Yields the physical offsets of candidates, newest first; the caller compares topic and key."""
         for name in reversed(self.names):
             file = self.file(name)
             if file.count > 1 and file.begin_timestamp <= end_ms and file.end_timestamp + 999 >= begin_ms:
@@ -198,7 +198,7 @@ class KeyIndex:
             self._drop(self.names[-1])
 
     def drop_before(self, physical_offset: int) -> int:
-        """Removes files that hold nothing at or above an offset; how many. The newest stays."""
+        """Removes files that hold nothing at or above an offset. Returns how many. The newest stays."""
         dropped = 0
         while len(self.names) > 1 and self.file(self.names[0]).end_physical < physical_offset:
             self._drop(self.names[0])

@@ -36,7 +36,7 @@ class LogChanges:
     # -- cutting
 
     def truncate(self, offset: int, save_to: Path | None) -> int:
-        """Cuts log and views at `offset`; how many bytes went."""
+        """Cuts log and views at `offset`. Returns how many bytes went."""
         log, flusher = self._log, self._flusher
         end = log.appended
         if not log.first_offset <= offset <= end:
@@ -64,10 +64,10 @@ class LogChanges:
         return end - offset
 
     def drop_unfinished(self) -> int:
-        """Makes what was written behind the end, and never became log, zeros again, durably; how many bytes it was.
+        """Makes what was written past the end, and never became log, zeros again, durably. Returns how many bytes.
 
-        Nothing has to be announced: until the first of these bytes is zero they are what they were, and behind a zero
-        there is no record. No view knows them.
+        Nothing has to be announced: until the first of these bytes is zero they are what they were, and no record
+        follows a zero. No view knows them.
         """
         log, flusher = self._log, self._flusher
         unfinished = log.written - log.appended
@@ -84,7 +84,7 @@ class LogChanges:
         return any(isinstance(mark, TopicDeleted) for mark in marks)
 
     def roll_forward(self, intent: Truncation) -> None:
-        """A truncation was interrupted: its log part again; the views follow from recovery."""
+        """Repeats the log part of a truncation that was interrupted; the views follow from recovery."""
         log, chain = self._log, self._log.chain
         if intent.reset:
             self._reset_files(intent.offset)
@@ -133,7 +133,7 @@ class LogChanges:
     # -- keeping what is cut
 
     def save_damaged(self, offset: int, end: int) -> None:
-        """Recovery is about to cut off bytes that hold whole records behind a damaged one: keep them."""
+        """Keeps bytes that recovery is about to cut off: whole records that follow a damaged one."""
         self._log.appended = end
         self._save(offset, end, self._root / layout.CUT)
         self._log.appended = offset

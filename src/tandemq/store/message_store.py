@@ -289,7 +289,7 @@ class MessageStore:
 
     @property
     def segment_size(self) -> int:
-        """Size of one commit-log file."""
+        """Returns the size of one commit-log file."""
         return self.log.segment_size
 
     @property
@@ -302,7 +302,7 @@ class MessageStore:
 
     @property
     def readable_limit(self) -> int:
-        """Readers and dispatch stop here: what is flushed (SYNC_FLUSH) or appended, and not above what is confirmed."""
+        """Returns where readers and dispatch stop: the flushed (SYNC_FLUSH) or appended end, or what is confirmed."""
         limit = self._flusher.flushed if self._sync_flush else self.log.appended
         confirmed = self._views.confirmed
         return confirmed if confirmed is not None and confirmed < limit else limit
@@ -472,7 +472,7 @@ class MessageStore:
     # -- dispatch
 
     def dispatch(self, limit_bytes: int = DISPATCH_SIZE) -> set[tuple[str, int]]:
-        """Brings the views up to the readable limit, at most `limit_bytes` of log; the queues that got messages."""
+        """Brings the views up to the readable limit, by at most `limit_bytes`. Returns the queues that got messages."""
         limit = self.readable_limit
         if self._dispatcher.position >= limit or self._read_only:
             return set()
@@ -507,7 +507,7 @@ class MessageStore:
     # -- flushing
 
     def flush_once(self) -> int:
-        """The log durable up to its end, synchronously; views too when their interval has passed."""
+        """Makes the log durable up to its end, and views when their interval has passed. Returns the new `flushed`."""
         flushed = self._flusher.flush_once()
         if self._views.are_due:
             self._views.hand_over()
@@ -518,7 +518,7 @@ class MessageStore:
         self._flusher.prepare()
 
     def flush_all(self) -> None:
-        """Log, views and checkpoint durable, synchronously."""
+        """Makes log, views and checkpoint durable before it returns."""
         self._flusher.flush_once()
         self._views.sync()
 
@@ -538,17 +538,17 @@ class MessageStore:
     # -- the bytes of the log
 
     def slice(self, physical_offset: int, size: int) -> memoryview:
-        """Log bytes without a copy; within one segment."""
+        """Returns log bytes without a copy; within one segment."""
         return self.log.slice(physical_offset, size)
 
     def file_range(self, physical_offset: int, size_max: int) -> tuple[int, int, int]:
-        """(fd, position, size) for os.sendfile, size 0 at the end; use it at once, the file may be closed later."""
+        """Returns (fd, position, size) for os.sendfile, size 0 at the end. Use it at once: the file may be closed."""
         return self.log.file_range(physical_offset, size_max)
 
     # -- changing history
 
     def truncate(self, offset: int, save_to: Path | None = None) -> int:
-        """Cuts the log (and its views) at `offset`; how many bytes went. Crash-safe: all or nothing.
+        """Cuts the log (and its views) at `offset`. Returns how many bytes went. Crash-safe: all or nothing.
 
         `save_to` is a directory: the bytes are kept there, in a file named after the offset.
         """
@@ -556,7 +556,7 @@ class MessageStore:
         return self._changes.truncate(offset, save_to)
 
     def drop_unfinished(self) -> int:
-        """Drops, durably, what was received behind the end of the log and never committed; how many bytes it was.
+        """Drops, durably, what was received past the end of the log and never committed. Returns how many bytes.
 
         They are records of whoever sent them. The next opening would take them for log, whoever reigns by then: so
         they go before anybody names the log's end to somebody else, or writes there.

@@ -235,7 +235,7 @@ class OnlineRebuild:
             files += queue.take_dirty()[0]
             directories.update((queue.directory, queue.directory.parent))
         self.unsynced.clear()
-        self.queues.take_new_directories()
+        self.queues.forget_new()
         if self.index is not None:
             files += self.index.take_dirty()[0]
             directories.add(rebuild / layout.INDEX)

@@ -1,6 +1,6 @@
 """All consume queues of a store, by (topic, queue id)."""
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import NamedTuple
 
@@ -53,7 +53,12 @@ class QueueTable:
         self.templates: dict[tuple[int | bytes, ...], Template] = {}
         """Dispatch's shorter cut, from a record's text around its keys, and the length of its unique key; forgotten
         likewise."""
-        self._new_directories: set[Path] = set()
+        self._new: set[tuple[str, int]] = set()
+        """Queues whose directories have names that are not durable yet, or no directory yet."""
+        self._renamed: set[Path] = set()
+        """Directories put aside, whose names are not durable yet."""
+        self.removals = 0
+        """Moves when files or queues went away: what was collected from the table before is not the table any more."""
         self.keeps_deleted = True
         """Whether files of deleted topics are put aside until a checkpoint knows of it."""
         self._numbers_deleted: list[tuple[int, tuple[str, int], int, int]] = []
@@ -88,16 +93,29 @@ class QueueTable:
         if queue_id < 0:
             return None
         queue = self.table[topic, queue_id] = self._queue(topic, queue_id)
-        self._new_directories.add(queue.directory)
+        self._new.add((topic, queue_id))
         return queue
 
-    def take_new_directories(self) -> list[Path]:
-        """Directories whose names are to be made durable, with those above them."""
-        found: set[Path] = set()
-        for directory in self._new_directories:
-            found.update((directory, directory.parent, directory.parent.parent, self._root))
-        self._new_directories.clear()
-        return sorted(found, key=lambda path: (len(path.parts), path))
+    def take_new_directories(self, queue: ConsumeQueue) -> list[Path]:
+        """Returns the directories whose names are to be made durable with a queue's first file, the highest first."""
+        if queue.key not in self._new or not queue.has_files:
+            return []
+        self._new.discard(queue.key)
+        topic = queue.directory.parent
+        return [self._root, topic.parent, topic, queue.directory]
+
+    def take_renamed_directories(self) -> list[Path]:
+        """Returns directories that were put aside, with those above them."""
+        found: list[Path] = []
+        for directory in sorted(self._renamed):
+            found += (directory, directory.parent, directory.parent.parent, self._root)
+        self._renamed.clear()
+        return found
+
+    def forget_new(self) -> None:
+        """All names are durable, or synced in another way."""
+        self._new.clear()
+        self._renamed.clear()
 
     def entries(self) -> int:
         """Sum of all queues' ends."""
@@ -115,10 +133,11 @@ class QueueTable:
             queue = self.table.pop(key)
             self.starts_changed |= queue.is_fileless
             if queue.count:
-                last = queue.entry(queue.count - 1)[0] if queue.count > queue.first else -1
+                last = queue.last_physical if queue.count > queue.first else -1
                 self._numbers_deleted.append((position, key, queue.count, last))
         self._forget_short_cuts()
-        self._new_directories = {path for path in self._new_directories if path.parent.name != topic}
+        self._new.difference_update(keys)
+        self.removals += 1
         directory = self._root / CONSUME_QUEUE
         if self._writable and not self.keeps_deleted:
             self._disk.remove_tree(directory / topic)
@@ -127,7 +146,7 @@ class QueueTable:
             self._disk.make_directory(aside.parent)
             self._disk.remove_tree(aside)
             self._disk.rename(directory / topic, aside)
-            self._new_directories.add(aside)
+            self._renamed.add(aside)
         return len(keys)
 
     def deleted_below(self, position: int) -> list[Path]:
@@ -162,19 +181,26 @@ class QueueTable:
     def starts(self, first_offset: int) -> QueueStarts:
         """Returns what the queues look like at an offset that the log will begin at."""
         found = QueueStarts(first_offset)
+        for _ in self.starts_steps(found):
+            pass
+        return found
+
+    def starts_steps(self, found: QueueStarts) -> Iterator[None]:
+        """Puts what the queues look like at its offset into `found`, queue by queue."""
+        first_offset = found.offset
         # A crash may take the mark of a deletion back; the queue is there at this offset all the same.
         self._numbers_deleted = [deleted for deleted in self._numbers_deleted if deleted[0] >= first_offset]
         found.idle.update(
             (key, count) for _, key, count, last in reversed(self._numbers_deleted) if last < first_offset
         )
-        for key, queue in self.table.items():
+        for key, queue in list(self.table.items()):
             if queue.count and queue.is_idle(first_offset):
                 found.idle.setdefault(key, queue.count)
             if begin := queue.begin_after(first_offset):
                 found.begin[key] = begin
             if queue.is_fileless:
                 found.fileless[key] = queue.count
-        return found
+            yield
 
     def start_idle(self, idle: Mapping[tuple[str, int], int]) -> None:
         """Lets queues that have fewer messages begin at these numbers: those before have expired."""
@@ -192,6 +218,7 @@ class QueueTable:
             queue.fill_to(number)
         else:
             queue.destroy()
+            self.removals += 1
             queue.start_at(number)
             self.starts_changed = True
 
@@ -201,11 +228,13 @@ class QueueTable:
         for key, queue in fresh.table.items():
             queue.moved_to(queue_directory(self._root, *key))
             self.table[key] = queue
-        self._new_directories = {self.table[key].directory for key in unsynced}
+        self._new = set(unsynced)
 
     def clear(self) -> None:
         """Forgets the queues, not their files."""
         self.table.clear()
+        self.removals += 1
+        self._new.clear()
         self._numbers_deleted.clear()
         self._forget_short_cuts()
 

@@ -4,7 +4,7 @@ from collections.abc import Callable, Iterable, Iterator
 
 from tandemq.errors import CodecError, CorruptRecord, OffsetOutOfRange
 from tandemq.formats.key_hash import TopicHasher
-from tandemq.formats.queue_entry import ENTRY, FILLER_SIZE
+from tandemq.formats.queue_entry import ENTRY, FILLER_SIZE, search
 from tandemq.formats.record import parse_record, store_timestamp
 from tandemq.model.message import KEYS, UNIQUE_KEY, StoredMessage
 from tandemq.store.commit_log import CommitLog
@@ -66,7 +66,7 @@ class Reader:
         return self._queues.keys()
 
     def queue_range(self, topic: str, queue_id: int) -> tuple[int, int]:
-        """(min, max): [min, max) can be read; (0, 0) for a queue that does not exist."""
+        """Returns (min, max): [min, max) can be read; (0, 0) for a queue that does not exist."""
         queue = self._queues.get((topic, queue_id))
         if queue is None:
             return 0, 0
@@ -82,7 +82,7 @@ class Reader:
         match: Callable[[int], bool] | None = None,
         scan_max: int = 800,
     ) -> GetResult:
-        """Up to `max_count` messages from a queue offset on, as slices of the log. At least one if there is one."""
+        """Returns up to `max_count` messages from a queue offset on, as slices of the log; one at least, if any."""
         queue = self._queues.get((topic, queue_id))
         if queue is None:
             return GetResult(GetStatus.NO_MATCHED_LOGIC_QUEUE, [], 0, 0, 0, 0, 0)
@@ -121,20 +121,16 @@ class Reader:
         return GetResult(status, slices, position, lowest, highest, count, last_end, runs[0][0] if runs else 0)
 
     def search_by_time(self, topic: str, queue_id: int, timestamp_ms: int, upper: bool = False) -> int:
-        """The first queue offset stored at or after a time; with `upper`, the last stored at or before it."""
+        """Returns the first queue offset stored at or after a time; with `upper`, the last stored at or before it."""
         queue = self._queues.get((topic, queue_id))
         if queue is None:
             return 0
         lowest, highest = queue.min_offset(self._log.first_offset), queue.count
-        low, high = lowest, highest
-        while low < high:
-            middle = (low + high) // 2
-            stored_at = self._store_time(queue, middle)
-            if stored_at < timestamp_ms or (upper and stored_at == timestamp_ms):
-                low = middle + 1
-            else:
-                high = middle
-        return max(lowest, low - 1) if upper else low
+        earliest = timestamp_ms + upper
+        after, found = search(
+            lowest, highest, queue.skip_fillers, lambda index: self._store_time(queue, index) >= earliest
+        )
+        return max(lowest, after - 1) if upper else found
 
     def _store_time(self, queue: ConsumeQueue, index: int) -> int:
         physical_offset, size, _ = queue.entry(index)
@@ -143,20 +139,20 @@ class Reader:
         return store_timestamp(self._log.slice(physical_offset, size), 0)
 
     def store_time(self, topic: str, queue_id: int, queue_offset: int) -> int:
-        """When the message at a queue offset was stored (ms); -1 if it is not there."""
+        """Returns when the message at a queue offset was stored (ms), -1 if it is not there."""
         queue = self._queues.get((topic, queue_id))
         if queue is None or not queue.min_offset(self._log.first_offset) <= queue_offset < queue.count:
             return -1
         return self._store_time(queue, queue_offset)
 
     def earliest_store_time(self, topic: str, queue_id: int) -> int:
-        """Store time of the oldest message of a queue; -1 if it has none."""
+        """Returns the store time of the oldest message of a queue, -1 if it has none."""
         return self.store_time(topic, queue_id, self.queue_range(topic, queue_id)[0])
 
     # -- reading by key
 
     def query(self, topic: str, key: str, max_count: int, begin_ms: int, end_ms: int) -> list[StoredMessage]:
-        """Messages of a topic with this key (KEYS or UNIQ_KEY) stored in the time range, newest first."""
+        """Returns the messages of a topic with this key (KEYS or UNIQ_KEY) stored in the time range, newest first."""
         if self._index is None:
             return []
         max_count = min(max_count, self._query_count_max)
@@ -184,7 +180,7 @@ class Reader:
 
 
 def _range_problem(queue_offset: int, lowest: int, highest: int) -> tuple[GetStatus | None, int]:
-    """(status, where to read instead) when an offset is outside the queue, as upstream corrects it."""
+    """Returns (status, where to read instead) when an offset is outside the queue, as upstream corrects it."""
     if highest == 0:
         return GetStatus.NO_MESSAGE_IN_QUEUE, 0
     if queue_offset < lowest:

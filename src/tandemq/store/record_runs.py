@@ -73,18 +73,18 @@ class RecordRun:
 
     @property
     def count(self) -> int:
-        """Records of the run."""
+        """Returns how many records the run has."""
         return self._count
 
     @property
     def stop(self) -> int:
-        """Where the run ends in the segment."""
+        """Returns where the run ends in the segment."""
         last = self._count - 1
         return int(self._fields.positions[last]) + int(self._fields.size[last])
 
     @property
     def last_timestamp(self) -> int:
-        """Store time of the last record."""
+        """Returns the store time of the last record."""
         return int(self._derived.stored_at[self._count - 1])
 
     def keys(self, index_from: int) -> tuple[Array, Array, Array]:

@@ -7,7 +7,7 @@
 2. End. Walk and check records from the start; the first that is not whole and right ends the log.
 3. Views. Queues keep entries below the start whose last one the log confirms; the index likewise. If a queue file is
    damaged or the entries do not add up, all views are built anew from the whole log.
-4. What lies behind the end is zeroed, durably, before anything is appended: a stale record must not line up again.
+4. What lies past the end is zeroed, durably, before anything is appended: a stale record must not line up again.
 
 After kill -9 (same boot of the machine) the page cache still has every write, and a record's head is written last:
 sizes alone are enough, checksums are compared for the last records only. After a machine crash every checksum is
@@ -77,7 +77,7 @@ class Recovered:
     rebuilt: bool
     same_boot: bool
     saved_to: int = 0
-    """Whole records lay behind a damaged one: [end, saved_to) was cut off and kept under cut/. 0 if there were none."""
+    """Whole records followed a damaged one: [end, saved_to) was cut off and kept under cut/. 0 if there were none."""
     behind: int = 0
     """Likewise, opened for reading: nothing was cut off, whole records lie up to here."""
     deleted_topics: tuple[str, ...] = ()
@@ -108,7 +108,7 @@ class Recovery:
     read_only: bool
     monotonic: Callable[[], float]
     dispatch_limit: int | None = None
-    """Readers may not see what lies behind: the confirmed offset of a replica."""
+    """Where readers have to stop: the confirmed offset of a replica."""
     indexed_to: int = 0
     """Records below are known to be in the index."""
     distrust: Callable[[], None] = lambda: None
@@ -187,12 +187,12 @@ class Recovery:
 
     @property
     def _foreign(self) -> bool:
-        """Last written by RocketMQ: only its timestamps tell."""
+        """Returns whether RocketMQ wrote the store last: then only timestamps tell."""
         return self.checkpoint.views is None or not (self.checkpoint.certain or self.aborted)
 
     @property
     def _vouched(self) -> int:
-        """How far a checkpoint vouches for the views; beyond everything if RocketMQ used them since."""
+        """Returns how far a checkpoint vouches for the views; beyond everything if RocketMQ used them since."""
         views = self.checkpoint.views
         return views.offset if views is not None and (self.checkpoint.certain or self.aborted) else 1 << 62
 
@@ -239,7 +239,7 @@ class Recovery:
     # -- 1. start
 
     def _start(self) -> tuple[int, bool]:
-        """(where to scan from: a record boundary, whether the checkpoint's counts were taken exactly there)"""
+        """Returns (where to scan from: a record boundary, whether the checkpoint's counts were taken exactly there)."""
         chain, views = self.log.chain, self.checkpoint.views
         limit = self.truncation.offset if self.truncation is not None else None
         if views is not None and not self.checkpoint.certain:
@@ -270,7 +270,7 @@ class Recovery:
         return self._boundary_below(limit)
 
     def _boundary_below(self, offset: int) -> int:
-        """The first record of the segment that holds `offset`."""
+        """Returns the first record of the segment that holds `offset`."""
         chain = self.log.chain
         return min(max(offset - offset % chain.segment_size, chain.first_offset), chain.bases[-1])
 
@@ -284,7 +284,7 @@ class Recovery:
         return max(self._queues_end(), 0 if self._foreign else self._vouched)
 
     def _queues_end(self) -> int:
-        """End of the newest record that any queue points to."""
+        """Returns the end of the newest record that any queue points to."""
         end = 0
         for queue in self.queues.table.values():
             if queue.count > queue.first:
@@ -306,7 +306,7 @@ class Recovery:
     # -- 2. end
 
     def _end(self, start: int, same_boot: bool) -> int:
-        """The first offset at or after `start` that is no whole, right record."""
+        """Returns the first offset at or after `start` that is no whole, right record."""
         chain = self.log.chain
         crc = self.check_crc and self.aborted and not same_boot
         last: deque[int] = deque(maxlen=LAST_RECORDS)
@@ -327,7 +327,7 @@ class Recovery:
         return position
 
     def _save_behind(self, end: int) -> int:
-        """What is cut off is mostly torn; whole records in it may matter to somebody. Where the kept part ends."""
+        """Keeps what is cut off if whole records are in it. Returns where the kept part ends, 0 if nothing was kept."""
         last = self._last_behind(end)
         if last > end and self.save is not None and self.truncation is None:
             self.save(end, last)
@@ -335,7 +335,7 @@ class Recovery:
         return 0
 
     def _readable_behind(self, end: int) -> int:
-        """For tools: how far whole records lie behind the damage at `end`; 0 if there are none."""
+        """Returns, for tools, how far whole records follow the damage at `end`; 0 if there are none."""
         chain = self.log.chain
         last = self._last_behind(end)
         if last <= end:
@@ -346,7 +346,7 @@ class Recovery:
         return 0 if check_record(view, end - base, len(view)) is None else last
 
     def _last_behind(self, end: int) -> int:
-        """Where the last whole record behind `end` ends; `end` if there is none."""
+        """Returns where the last whole record after `end` ends, `end` if there is none."""
         chain = self.log.chain
         last = end
         for base in chain.bases_set():
@@ -360,7 +360,7 @@ class Recovery:
     # -- 3. views
 
     def _keep_views(self, start: int, exact: bool, same_boot: bool) -> bool:
-        """Takes back what is not known to be durable; False if the rest does not add up."""
+        """Takes back what is not known to be durable. Returns False if the rest does not add up."""
         views = self.checkpoint.views
         for key, queue in list(self.queues.table.items()):
             before = queue.count
@@ -379,6 +379,9 @@ class Recovery:
         if problem := queues_problem(self.queues, None if self._foreign else self.starts):
             self.problem = problem
             return False
+        if self.starts is not None and start == self.starts.offset:
+            # Files went of which no checkpoint had told yet: what the queues had before is known all the same.
+            self.queues.start_idle(self.starts.idle)
         if self.index is None or self.read_only:
             return True
         if not self._keep_index(start, exact, same_boot):
@@ -469,7 +472,7 @@ class Recovery:
         return self._dispatch_from(dispatcher, first, first, end, restarts=True)
 
     def _index_end(self) -> int:
-        """Without a checkpoint of ours: the offset behind the last message that the index has."""
+        """Returns the offset after the last message that the index has, for stores without a checkpoint of ours."""
         return self.index.end_physical + 1 if self.index is not None and self.index.names else 0
 
     def _dispatch_from(self, dispatcher: LogDispatcher, begin: int, start: int, end: int, *, restarts: bool) -> int:
@@ -502,7 +505,7 @@ class Recovery:
         return begin
 
     def _boundary_at_or_below(self, offset: int) -> int:
-        """A record boundary: `offset` itself if the log says so there, else the start of its segment."""
+        """Returns a record boundary: `offset` itself if the log says so there, else the start of its segment."""
         chain = self.log.chain
         if offset >= self.log.appended:
             return self.log.appended
@@ -515,7 +518,7 @@ class Recovery:
 
 
 def scan_segment(view: memoryview, base: int, at: int, crc: bool, last: deque[int]) -> int:
-    """Walks whole records from `at`; where it stopped: the segment's size behind its blank.
+    """Walks whole records from `at`. Returns where it stopped: after a blank, the segment's size.
 
     Flat on purpose: this loop is what opening a store after a crash takes its time from.
     """
@@ -572,7 +575,7 @@ def scan_segment(view: memoryview, base: int, at: int, crc: bool, last: deque[in
 
 
 def last_record_end(view: memoryview, base: int, start: int, stop: int) -> int:
-    """Where the last whole record in [start, stop) ends, found by its magic; 0 if there is none."""
+    """Returns where the last whole record in [start, stop) ends, found by its magic; 0 if there is none."""
     found = 0
     zeros = bytes(SEARCH_SIZE + 4)
     for at in range(start, stop, SEARCH_SIZE):

@@ -50,7 +50,7 @@ class GetResult(NamedTuple):
     max_offset: int
     count: int  # type: ignore[assignment]  # the name is the contract; tuple.count is not missed
     last_physical_offset: int
-    """End of the last record looked at, for the advice to read from a slave; 0 if none."""
+    """End of the last record that was read, for the advice to read from a slave; 0 if none."""
     first_physical_offset: int = 0
     """Start of the first record returned: with the end, which part of the log the answer takes; 0 if none."""
 

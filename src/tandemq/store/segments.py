@@ -28,7 +28,7 @@ FIRST_TOUCH = 2 << 20
 """Bytes of a spare that are written as zeros: the first access to a fresh mapping takes 2 ms and more for them, which
 is then the flush thread's time and not the owner's."""
 MISSING_MAX = 4096
-"""Missing files in a row that are taken for a hole in the log; a file behind more of them is not this log's."""
+"""Missing files in a row that are taken for a hole in the log; a file that follows more of them is not this log's."""
 
 
 class SegmentChain:
@@ -85,7 +85,7 @@ class SegmentChain:
                 missing = before + self.segment_size
                 raise CorruptLog(
                     f"{self.path(missing)} is missing: the log has a hole in [{missing}, {base}); "
-                    "bring the file back, or move the files behind it away if their messages may be lost"
+                    "bring the file back, or move the files after it away if their messages may be lost"
                 )
         if self.bases and self.bases[0] % self.segment_size:
             raise CorruptLog(f"{self.path(self.bases[0])}: its offset is no multiple of {self.segment_size}")
@@ -108,12 +108,12 @@ class SegmentChain:
             self.bases.append(base)
 
     def _fill_gap(self, base: int) -> bool:
-        """Whether `base` follows what is there, maybe behind missing files."""
+        """Returns whether `base` follows what is there, maybe after missing files."""
         start = self.end
         if base == start:
             return True
         if (base - start) // self.segment_size > MISSING_MAX:
-            self._problem(base, f"it lies {base - start} bytes behind the end of the files before it: not read")
+            self._problem(base, f"it lies {base - start} bytes after the end of the files before it: not read")
             return False
         self._problem(start, f"it is missing: the log has a hole in [{start}, {base})")
         self.missing.append((start, base))
@@ -147,7 +147,7 @@ class SegmentChain:
 
     @property
     def end(self) -> int:
-        """Where the last file ends, written or not."""
+        """Returns where the last file ends, written or not."""
         return self.bases[-1] + self.segment_size if self.bases else 0
 
     def base_of(self, offset: int) -> int:
@@ -157,7 +157,7 @@ class SegmentChain:
         return base
 
     def segment(self, base: int) -> Segment:
-        """The mapped file that starts at `base`."""
+        """Returns the mapped file that starts at `base`."""
         found = self._mapped.get(base)
         if found is not None:
             return found
@@ -282,7 +282,7 @@ class SegmentChain:
             self._disk.sync_directory(self.directory)
 
     def drop_oldest(self) -> int:
-        """Removes the first file; its size."""
+        """Removes the first file. Returns its size."""
         self._remove(self.bases[0])
         self._disk.sync_directory(self.directory)
         return self.segment_size

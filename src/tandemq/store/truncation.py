@@ -30,7 +30,7 @@ def announce(disk: Disk, root: Path, truncation: Truncation) -> None:
 
 
 def pending(disk: Disk, root: Path) -> Truncation | None:
-    """What was announced and not finished. A damaged file never got as far as being announced: replace is atomic."""
+    """Returns what was announced and not finished, None for a damaged file: that one was never announced."""
     path = root / TRUNCATION
     if disk.file_size(path) != _INTENT.size + 4:
         return None

@@ -78,7 +78,7 @@ class Report:
 
 
 def verify(disk: Disk, root: Path, config: StoreConfig, progress: Progress | None = None) -> Report:
-    """A report; problems are in it, nothing is raised for them."""
+    """Returns a report; problems are in it, nothing is raised for them."""
     return _Pass(disk, root, config, progress).run()
 
 
@@ -405,7 +405,7 @@ class _IndexCheck:
         return found
 
     def finish(self, clean: bool, end_offset: int) -> int:
-        """How many keys at the end of the log are not indexed yet."""
+        """Returns how many keys at the end of the log are not indexed yet."""
         while self._ahead is not None:
             if clean or self._ahead[1] < end_offset:
                 self._stray(self._ahead[1])

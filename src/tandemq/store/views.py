@@ -4,10 +4,14 @@ checkpoint that vouches for what of them is durable.
 Dispatch adds entries in memory; `hand_over` writes them to their files and gives the list of what to sync to the
 flusher, now and then; the checkpoint is written after all of it is durable. What a crash takes, recovery dispatches
 again.
+
+With thousands of queues this takes long, so on a loop it is done in slices. The checkpoint vouches for the position at
+which it began; entries that dispatch adds meanwhile may get into the files too, as they do when a broker crashes, and
+the queues they are in are dirty again.
 """
 
-from collections.abc import Callable
-from dataclasses import replace
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from tandemq.clock import Clock
@@ -26,6 +30,28 @@ from tandemq.store.key_index import KeyIndex
 from tandemq.store.online_rebuild import OnlineRebuild, SyncedPoint
 from tandemq.store.ordered_file import OrderedFile
 from tandemq.store.queues import QueueTable
+
+SLICE_SECONDS = 0.002
+"""How long queue files are made and written in one go."""
+PENDING_OVER = 4
+"""So many times what may be pending is written at once, however long it takes: memory has a bound."""
+Key = tuple[str, int]
+
+
+@dataclass(slots=True)
+class _HandOver:
+    """Views on their way to disk, as they were at a position of the log."""
+
+    point: ViewsPoint
+    timestamp: int
+    keys: list[Key]
+    """Queues whose entries are still to be written."""
+    starts: QueueStarts | None
+    removals: int
+    obsolete: list[Path]
+    files: list[Path] = field(default_factory=list)
+    directories: dict[Path, None] = field(default_factory=dict)
+    """In the order in which they were found."""
 
 
 class Views:
@@ -68,10 +94,14 @@ class Views:
         self._last_handed = clock.monotonic()
         self._durable_offset = -1
         """Where the last checkpoint vouches up to."""
-        self._unsynced: ViewsWork | None = None
-        """What was handed over last and is not known to be durable. A cut makes the flusher forget it, and the next
-        checkpoint vouches for its files too: they are synced with the next work."""
         self._rebuild: OnlineRebuild | None = None
+        self._unsynced: ViewsWork | None = None
+        """What was handed over last, until it is done: a cut may take it from the flusher, then the next has it too."""
+        self._left_files: list[Path] = []
+        self._left_directories: list[Path] = []
+        """Written by a hand-over that was given up; the next one syncs them."""
+        self._slicing: _HandOver | None = None
+        """What is being handed over in slices."""
 
     def _new_index(self, root: Path) -> KeyIndex:
         return KeyIndex(
@@ -105,19 +135,24 @@ class Views:
 
     # -- from memory to disk
 
-    def note_dispatched(self, touched: set[tuple[str, int]]) -> None:
+    def note_dispatched(self, touched: set[Key]) -> None:
         """These queues got messages: writes or hands over what has been waiting long enough."""
         self.dirty |= touched
+        pending, pending_max = self.dispatcher.pending_size, self._config.pending_views_max
         if self.are_due:
             self.hand_over()
-        elif self.dispatcher.pending_size > self._config.pending_views_max:
+        elif pending > pending_max and (not self._in_slices or pending > PENDING_OVER * pending_max):
             self.write_tails()
+        elif pending > pending_max:
+            self.hand_over()
         elif self._flusher._thread is not None:
             self._flusher.want_views(True)
 
     def write_tails(self) -> None:
         try:
             self.queue_table.write_tails(self.dirty)
+            if self._slicing is not None:
+                self.queue_table.write_tails(self._slicing.keys)
         except DiskFull as error:
             self._on_full(error)
             raise
@@ -127,76 +162,155 @@ class Views:
     def are_due(self) -> bool:
         return (self._clock.monotonic() - self._last_handed) * 1000 >= self._config.flush_views_interval_ms
 
+    @property
+    def _in_slices(self) -> bool:
+        """Whether the owner has a loop on which others wait."""
+        return self._flusher.is_posting
+
     def hand_over(self) -> None:
-        """Queue entries into their files, and the list of what to sync to whoever syncs."""
-        if not self.is_open or self._read_only or self._flusher.views_busy:
+        """Writes queue entries into their files, and gives the list of what to sync to whoever syncs."""
+        if not self.is_open or self._read_only or self._flusher.views_busy or self._slicing is not None:
             return
         self._last_handed = self._clock.monotonic()
         if self.dispatcher.position == self._durable_offset:
             self._flusher.want_views(False)
             return
-        self._flusher.hand_over_views(self.work(clean=False))
         self._flusher.want_views(False)
+        if self._in_slices:
+            self._slicing = begun = self._begin(clean=False)
+            self._slice(begun, self._steps(begun))
+        else:
+            self._flusher.hand_over_views(self.work(clean=False))
+
+    def _slice(self, begun: _HandOver, steps: Iterator[None]) -> None:
+        """Goes on with a hand-over for a while; the rest comes in a later turn of the loop."""
+        if self._slicing is not begun or not self.is_open:
+            return
+        if self.queue_table.removals != begun.removals:
+            self._give_up()  # its position can't be vouched for any more; the next one begins where dispatch is then
+            self._flusher.want_views(True)
+            return
+        until = self._clock.monotonic() + SLICE_SECONDS
+        try:
+            for _ in steps:
+                if self._clock.monotonic() >= until:
+                    self._flusher.post(lambda: self._slice(begun, steps))
+                    return
+        except (OSError, StoreError) as error:
+            self._give_up()
+            self._flusher.want_views(True)
+            if not isinstance(error, DiskFull):
+                raise
+            self._on_full(error)
+            return
+        self._slicing = None
+        self._flusher.hand_over_views(self._finish(begun))
+
+    def _give_up(self) -> None:
+        """Takes back what was being handed over: its queues are dirty as before, its files are left to the next."""
+        begun, self._slicing = self._slicing, None
+        if begun is not None:
+            self.dirty.update(begun.keys)
+            self.queue_table.starts_changed |= begun.starts is not None
+            self._left_files += begun.files
+            self._left_directories += begun.directories
 
     def sync(self, clean: bool = False) -> None:
-        """Views and checkpoint durable now, in this thread."""
+        """Makes views and checkpoint durable now, in this thread."""
         with self._flusher.paused():
             self._flusher.forget_views()
             self.sync_paused(clean)
 
     def sync_paused(self, clean: bool = False) -> None:
-        """Likewise, for those who hold the flusher's lock."""
+        """Does what `sync` does, for those who hold the flusher's lock."""
+        self._give_up()
         self._flusher.sync_views_now(self.work(clean))
 
     def work(self, clean: bool) -> ViewsWork:
-        self.write_tails()
-        unsynced = self._unsynced
-        files = list(unsynced.files) if unsynced is not None else []
-        directories = list(unsynced.directories) if unsynced is not None else []
-        directories += self.queue_table.take_new_directories()
-        for key in sorted(self.dirty):
-            queue = self.queue_table.table.get(key)
-            if queue is not None:
-                paths, named = queue.take_dirty()
-                files += paths
-                if named:
-                    directories.append(queue.directory)
-        self.dirty.clear()
+        """Writes everything at once. Returns what is to be synced."""
+        begun = self._slicing = self._begin(clean)
+        try:
+            for _ in self._steps(begun):
+                pass
+        except (OSError, StoreError) as error:
+            self._give_up()
+            if isinstance(error, DiskFull):
+                self._on_full(error)
+            raise
+        self._slicing = None
+        return self._finish(begun)
+
+    def _begin(self, clean: bool) -> _HandOver:
+        """Notes what is to be vouched for: everything up to where dispatch is now."""
         index_name, index_count = "", 1
+        files: list[Path] = []
+        index_directories: list[Path] = []
         if self.index is not None:
-            paths, named = self.index.take_dirty()
-            files += paths
+            files, named = self.index.take_dirty()
             if named:
-                directories += [self.index.directory, self._root]
+                index_directories = [self.index.directory, self._root]
             newest = self.index.newest
             if newest is not None:
                 index_name, index_count = newest.path.name, newest.count
-        position = self.dispatcher.position
+        position, table = self.dispatcher.position, self.queue_table
         point = ViewsPoint(
             offset=position,
-            queue_entries=self.queue_table.entries(),
+            queue_entries=table.entries(),
             index_name=index_name,
             index_count=index_count,
             clean=clean,
             boot_id=self._disk.boot_id(),
         )
-        data = self._checkpoint_data(point, self.dispatcher.last_timestamp)
-        path = self._root / layout.CHECKPOINT
+        starts = QueueStarts(self._log.first_offset) if table.starts_changed else None
+        table.starts_changed = False
+        keys, self.dirty = sorted(self.dirty, reverse=True), set()
+        obsolete = table.deleted_below(position)
+        begun = _HandOver(point, self.dispatcher.last_timestamp, keys, starts, table.removals, obsolete, files)
+        begun.directories.update(dict.fromkeys((*table.take_renamed_directories(), *index_directories)))
+        return begun
+
+    def _steps(self, begun: _HandOver) -> Iterator[None]:
+        """Writes the entries of the queues into their files, one queue after the other."""
+        if begun.starts is not None:
+            # Before the files: what is in memory still tells where a queue ends.
+            yield from self.queue_table.starts_steps(begun.starts)
+        table, keys, dispatcher = self.queue_table.table, begun.keys, self.dispatcher
+        while keys:
+            queue = table.get(keys[-1])
+            if queue is not None:
+                size = len(queue.tail)
+                queue.write_tail()
+                dispatcher.pending_size = max(0, dispatcher.pending_size - size)
+                paths, named = queue.take_dirty()
+                begun.files += paths
+                if named:
+                    begun.directories[queue.directory] = None
+                begun.directories.update(dict.fromkeys(self.queue_table.take_new_directories(queue)))
+            keys.pop()
+            yield
+
+    def _finish(self, begun: _HandOver) -> ViewsWork:
+        """Returns what is to be synced: what was written, and what was to be synced before and was not."""
+        position, path, unsynced = begun.point.offset, self._root / layout.CHECKPOINT, self._unsynced
+        data = self._checkpoint_data(begun.point, begun.timestamp)
         replacements = list(unsynced.replacements) if unsynced is not None else []
-        if self.queue_table.starts_changed:
-            self.queue_table.starts_changed = False
-            replacements.append(self._starts_file.replacement(encode_starts(self._current_starts())))
+        if begun.starts is not None:
+            replacements.append(self._starts_file.replacement(encode_starts(self._current_starts(begun.starts))))
         if self._disk.file_size(path) is None:
             self._disk.create_file(path, checkpoint.SIZE)
-            directories.append(self._root)
+            begun.directories[self._root] = None
+        files, directories = begun.files, list(begun.directories)
+        if unsynced is not None or self._left_files or self._left_directories:
+            before = (unsynced.files, unsynced.directories) if unsynced is not None else ([], [])
+            files = list(dict.fromkeys([*before[0], *self._left_files, *files]))
+            directories = list(dict.fromkeys([*before[1], *self._left_directories, *directories]))
+            self._left_files, self._left_directories = [], []
 
         def done() -> None:
             self._durable_offset = position
             self._unsynced = None
 
-        obsolete = self.queue_table.deleted_below(position)
-        files, directories = list(dict.fromkeys(files)), list(dict.fromkeys(directories))
-        self._unsynced = ViewsWork(position, files, directories, data, path, replacements, obsolete, done)
+        self._unsynced = ViewsWork(position, files, directories, data, path, replacements, begun.obsolete, done)
         return self._unsynced
 
     def _checkpoint_data(self, point: ViewsPoint, timestamp: int) -> bytes:
@@ -228,6 +342,7 @@ class Views:
 
     def reset(self, first_offset: int) -> None:
         """Nothing is left; the log begins anew at an offset."""
+        self._slicing = None
         self.queue_table.destroy()
         if self.index is not None:
             self.index.destroy()
@@ -243,9 +358,8 @@ class Views:
         self.starts = self.queue_table.starts(first_offset)
         self._starts_file.replacement(encode_starts(self.starts))()
 
-    def _current_starts(self) -> QueueStarts:
+    def _current_starts(self, now: QueueStarts) -> QueueStarts:
         """Returns what is to be saved with a checkpoint: numbers at the first offset do not change while it stays."""
-        now = self.queue_table.starts(self._log.first_offset)
         known = self.starts
         self.starts = replace(now, idle=known.idle) if known is not None and known.offset == now.offset else now
         return self.starts
@@ -258,6 +372,7 @@ class Views:
 
     def start_over(self, first_offset: int) -> None:
         """Drops all queues, to be dispatched again from the first offset; the index stays as it is."""
+        self._slicing = None
         self.queue_table.destroy()
         if self.starts is not None:
             self.queue_table.start_idle(self.starts.idle)
@@ -267,6 +382,7 @@ class Views:
 
     def drop_before(self, first_offset: int) -> None:
         """The log below was deleted: files that only point there go."""
+        self.queue_table.removals += 1
         for queue in self.queue_table.table.values():
             queue.drop_before(first_offset)
         if self.index is not None:
@@ -289,12 +405,13 @@ class Views:
             self._rebuild.cancelled = reason
 
     def adopt(self, rebuild: OnlineRebuild) -> int:
-        """The last step of a rebuild: its views replace ours, all or nothing. How many queues had another end."""
+        """Replaces our views by those of a rebuild, all or nothing. Returns how many queues had another end."""
         with self._flusher.paused():
             self._flusher.forget_views()
             self._flusher._sync_log()
             if self._flusher.poison is not None:
                 raise self._flusher.poison
+            self._slicing = None
             rebuild.catch_up()
             durable_ends, corrected = rebuild.match(self.queue_table.table)
             starts = rebuild.queues.starts(self._log.first_offset)

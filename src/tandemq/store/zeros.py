@@ -12,7 +12,7 @@ _ZEROS = bytes(_CHUNK)
 
 
 def zero(segment: Segment, start: int, stop: int) -> bool:
-    """Makes [start, stop) zero; whether anything had to change."""
+    """Makes [start, stop) zero. Returns whether anything had to change."""
     changed = False
     view = segment.view
     for data_start, data_stop in segment.data_ranges(start, stop):

@@ -162,6 +162,21 @@ def test_addresses_serve_the_group_that_they_say_they_are_of(
         others.members("b")
 
 
+def test_observers_are_those_that_members_and_other_observers_show(
+    monkeypatch: pytest.MonkeyPatch, reports: list[str]
+) -> None:
+    """The one that is least behind comes first; no member of the group is asked for messages."""
+    shown = {"slave:1": ["seer:1"], "seer:1": ["far:1", "seer:1"]}
+    monkeypatch.setattr(BlockingCluster, "observers", lambda self, address: shown.get(address, []))
+    ends = {"master:1": 500, "slave:1": 500, "seer:1": 420, "far:1": 450}
+    found = readers(monkeypatch, reports, ends=ends, read_from=ReadFrom.OBSERVER)
+    assert found.members("b") == ("far:1", "seer:1")
+    assert found.chosen == {"b": group_reader.Chosen("far:1", 50)}
+    shown.clear()
+    with pytest.raises(NoRoute, match=r"readFrom=observer: no observer of broker group 'b' is known.*HOST:PORT"):
+        readers(monkeypatch, reports, ends=ends, read_from=ReadFrom.OBSERVER).members("b")
+
+
 def test_who_serves_a_group_and_how_far_it_is_behind(monkeypatch: pytest.MonkeyPatch, reports: list[str]) -> None:
     for read_from, ends, chosen in (
         (ReadFrom.SLAVE, {"master:1": 100, "slave:1": 90}, ("slave:1", 10)),

@@ -210,3 +210,22 @@ async def test_an_object_may_be_a_coroutine_function() -> None:
 
     assert await answered(Listener()) is Action.SUCCESS
     assert await answered(lambda messages: Listener()(messages)) is Action.SUCCESS
+
+
+@on_loop
+async def test_a_listener_that_outlives_its_limit_and_goes_on_leaves_no_cancellation_behind() -> None:
+    """Whoever catches the cancellation and answers is believed, and the next call is not cancelled in its place."""
+
+    async def stubborn(_: Any) -> Action | None:
+        try:
+            await asyncio.Event().wait()
+        except asyncio.CancelledError:
+            await turns(1)
+        return None
+
+    made = caller(stubborn, timeout_s=0.01)
+    task = asyncio.current_task()
+    assert task is not None
+    for _ in range(2):
+        assert (await made.call([MESSAGE])).action is Action.SUCCESS
+        assert task.cancelling() == 0

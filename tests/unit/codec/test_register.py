@@ -2,7 +2,13 @@
 
 import pytest
 
-from tandemq.codec.register import WRAPPED_SINCE, body_crc, decode_registration, encode_registration
+from tandemq.codec.register import (
+    WRAPPED_SINCE,
+    body_crc,
+    decode_registration,
+    encode_registration,
+    registration_pieces,
+)
 from tandemq.errors import MalformedBody
 from tandemq.model.topic import DataVersion, TopicConfig
 
@@ -16,6 +22,15 @@ def test_the_json_form_comes_back_as_it_was_written() -> None:
     assert found.topics == {topic.name: topic for topic in TOPICS}
     assert found.version == VERSION
     assert 0 <= body_crc(body) < 2**31
+
+
+def test_the_pieces_of_a_large_table_make_the_same_form() -> None:
+    many = [TopicConfig(name=f"T{number}") for number in range(500)]
+    pieces = list(registration_pieces(many, VERSION))
+    assert len(pieces) > 5
+    found = decode_registration(b"".join(pieces), compressed=False, peer_version=WRAPPED_SINCE)
+    whole = decode_registration(encode_registration(many, VERSION), compressed=False, peer_version=WRAPPED_SINCE)
+    assert found == whole
 
 
 @pytest.mark.parametrize("compressed", [True, False])

@@ -142,6 +142,8 @@ def test_rocketmq_slaves_whose_copies_were_counted_are_silent_unless_the_last_ho
     cut_short = judge(Heard(A, counted), False, [Heard(B, counted)])
     assert cut_short is not None
     assert (cut_short.case, cut_short.missing) == (Case.CUT_SHORT, {C, CLASSIC}), "the silent one and these are two"
+    elected = judge_elected(Heard(B, counted), msgspec.structs.replace(counted, in_sync=(A, B)), [])
+    assert elected.missing == {CLASSIC}, "with a coordinator too"
     holder = judge(Heard(A, msgspec.structs.replace(counted, in_sync=(A, B))), True, [Heard(B, counted)])
     assert holder is not None
     assert holder.may_open, "its own log has what they were counted for"

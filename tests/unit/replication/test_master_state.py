@@ -82,3 +82,15 @@ def test_a_rocketmq_slaves_first_report_is_no_copy_of_what_was_not_sent_to_it() 
     machine.act(machine.state.connected(1, "10.0.0.9:5", 0.0))
     machine.report(100)
     assert waits == [], "it says that it has them, and was never seen to receive them"
+
+
+def test_a_rocketmq_slave_that_reports_more_than_it_was_sent_is_not_believed() -> None:
+    machine = Machine(2)
+    machine.act(machine.state.connected(1, "10.0.0.9:5", 0.0))
+    machine.report(0)
+    machine.append(100)
+    waits: list[PutStatus] = []
+    machine.acks.add(100, AckLevel(2), False, 9.0, lambda status, reason: waits.append(status))
+    machine.report(100)
+    assert PutStatus.PUT_OK not in waits
+    assert not machine.state.sessions, "nothing was sent on this session yet"

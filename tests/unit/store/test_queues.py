@@ -53,10 +53,13 @@ def test_a_topic_that_can_be_no_directory_gets_no_queue(topic: str) -> None:
 
 def test_new_directories_are_named_with_those_above_them_once() -> None:
     table = table_on(MemoryDisk())
+    made = table.create("a", 3)
+    assert made is not None
+    assert table.take_new_directories(made) == [], "it has no file yet"
     add(table, "a", 3, 100)
-    queues = ROOT / CONSUME_QUEUE
-    assert table.take_new_directories() == [ROOT, queues, queues / "a", queues / "a" / "3"]
-    assert table.take_new_directories() == []
+    queue, queues = table.table["a", 3], ROOT / CONSUME_QUEUE
+    assert table.take_new_directories(queue) == [ROOT, queues, queues / "a", queues / "a" / "3"]
+    assert table.take_new_directories(queue) == []
 
 
 def test_a_deleted_topic_comes_back_if_no_checkpoint_knows_of_it() -> None:
@@ -142,4 +145,4 @@ def test_fresh_queues_take_the_place_of_old_ones() -> None:
     disk.rename(ROOT / "rebuild" / CONSUME_QUEUE, ROOT / CONSUME_QUEUE)
     table.adopt(fresh, [("a", 0)])
     assert table.table["a", 0].entry(1)[0] == 200
-    assert ROOT / CONSUME_QUEUE / "a" / "0" in table.take_new_directories()
+    assert ROOT / CONSUME_QUEUE / "a" / "0" in table.take_new_directories(table.table["a", 0])

@@ -14,6 +14,8 @@ from tandemq.errors import MalformedBody
 from tandemq.model.topic import DataVersion
 
 NOT_FOUND = -1
+ENTRIES_MAX = 2_000_000
+"""Queues with an offset, of all groups: some 200 MiB. A commit beyond it is not kept, and its group starts anew."""
 KEY_SEPARATOR = "@"
 
 OffsetKey = tuple[str, str, int]
@@ -32,6 +34,8 @@ class OffsetTable:
         self._groups_of: dict[str, dict[str, None]] = {}
         """topic -> groups; the keys of `_by_key` by their first part"""
         self._resets: dict[tuple[str, str], dict[int, int]] = {}
+        self._count = 0
+        """Entries that commits added; those of a file or a master are not counted, because they are theirs to bound."""
         self._commits = 0
         self.dirty = False
         """Whether something changed since the broker last asked for a save; set back by whoever saves."""
@@ -52,9 +56,12 @@ class OffsetTable:
         if offset < 0:
             return
         queues = self._by_key.get((topic, group))
-        if queues is None:
-            queues = self._new(topic, group)
-        elif queues.get(queue_id) == offset:
+        if queues is None or queue_id not in queues:
+            if self._count >= ENTRIES_MAX:
+                return
+            self._count += 1
+            queues = self._new(topic, group) if queues is None else queues
+        elif queues[queue_id] == offset:
             return
         queues[queue_id] = offset
         if self.journal is not None:
@@ -235,6 +242,7 @@ class OffsetTable:
         queues = self._by_key.pop((topic, group), None)
         if queues is None:
             return
+        self._count = max(0, self._count - len(queues))
         for index, key, other in ((self._topics_of, group, topic), (self._groups_of, topic, group)):
             del index[key][other]
             if not index[key]:

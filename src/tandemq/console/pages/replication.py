@@ -1,20 +1,17 @@
 """The HA page: each group as members on one log axis, who follows whom, why one is not in sync, what happened."""
 
-from collections.abc import Mapping
 from typing import Any
 
 from tandemq.client import orders
 from tandemq.console.acts import acting, typed
 from tandemq.console.picture import HEALTHY, UNKNOWN, Group, Member
+from tandemq.console.reign_facts import Section, coordination_facts, facts_of
 from tandemq.console.routes import ActRoute, Endpoint, Page
 from tandemq.console.switch_plan import ROLES, plan_switch, told
-from tandemq.console.texts import duration, size
+from tandemq.console.texts import size
 from tandemq.console.visit import Visit
 from tandemq.console.watch import Watch
 from tandemq.errors import ClientError
-
-FOR_MACHINES = frozenset({"group_id", "epoch_id", "revision"})
-"""Of a register: what tells a person nothing; `tandemq ha status --json` has it."""
 
 
 async def build(visit: Visit) -> dict[str, Any]:
@@ -55,7 +52,7 @@ def _picture(watch: Watch, group: Group) -> dict[str, Any]:
         "scale": [f"−{size(window * part // 4)}" for part in (4, 3, 2)],
         "lanes": [_lane(watch, group, member, end, window) for member in group.members],
         "timeline": watch.timeline(group.name),
-        "facts": [(title, _facts(found)) for title, found in group.reign if found],
+        "facts": [*coordination_facts(group.coordination), *_register(group)],
         "is_quiet": group.tone == HEALTHY,
     }
 
@@ -99,37 +96,8 @@ def _verdict(groups: tuple[Group, ...]) -> tuple[str, str]:
     return "Every group has its master and its copies.", ""
 
 
-def _facts(told_of: Mapping[str, Any], prefix: str = "", depth: int = 0) -> list[tuple[str, str]]:
-    """Returns register, lease or coordinator as name and value, whatever they hold."""
-    found: list[tuple[str, str]] = []
-    for name, value in told_of.items():
-        if str(name) in FOR_MACHINES:
-            continue
-        label = f"{prefix}{_words(str(name))}"
-        if isinstance(value, Mapping) and depth < 2:
-            found += _facts(value, f"{label} ", depth + 1)
-        elif isinstance(value, (list, tuple)):
-            found.append((label, ", ".join(_short(item) for item in value) or "nobody"))
-        elif label.endswith(" ms") and isinstance(value, (int, float)):
-            found.append((label.removesuffix(" ms"), duration(value)))
-        elif isinstance(value, bool):
-            found.append((label, "yes" if value else "no"))
-        elif value not in ("", None, -1):
-            found.append((label, _short(value)))
-    return found[:24]
-
-
-def _words(name: str) -> str:
-    """Returns a name of the JSON as words: `expiresInMs`, `expires_in_ms` -> `expires in ms`."""
-    spread = "".join(f" {letter.lower()}" if letter.isupper() else letter for letter in name)
-    return spread.replace("_", " ").strip()
-
-
-def _short(value: Any) -> str:
-    """Returns a replica by its address; the number of its store is for machines."""
-    if isinstance(value, Mapping):
-        value = value.get("address") or value.get("replica") or value
-    return str(value).partition("#")[0]
+def _register(group: Group) -> list[Section]:
+    return [("Register", facts_of(group.register))] if group.register else []
 
 
 async def promote(visit: Visit) -> str:

@@ -55,7 +55,7 @@ class Account(Protocol):
 
     @property
     def problem(self) -> str:
-        """Why the account can't be used; empty if it can."""
+        """Returns why the account can't be used; empty if it can."""
         ...
 
     @property

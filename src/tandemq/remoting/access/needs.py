@@ -76,7 +76,7 @@ class Caller(Protocol):
 
     @property
     def is_admin(self) -> bool:
-        """May do everything."""
+        """Returns whether the caller may do everything."""
         ...
 
     def may(self, need: Need) -> bool: ...

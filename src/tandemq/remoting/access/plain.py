@@ -75,7 +75,7 @@ class PlainAccounts:
 
     @classmethod
     def from_text(cls, text: str, name: str) -> "PlainAccounts":
-        """Reads a plain_acl.yml; ConfigError names the account and the field that is wrong."""
+        """Reads a plain_acl.yml; raises ConfigError with the account and the field that is wrong."""
         document = parse_yaml(text, name)
         if not isinstance(document, dict) or not isinstance(document.get("accounts"), list):
             raise ConfigError(f"{name}: a list `accounts` is expected, as in RocketMQ's plain_acl.yml")

@@ -18,8 +18,9 @@ class PullOptions(SelectOptions, ConnectOptions):
     read_from: str = setting(
         "readFrom",
         ReadFrom.SLAVE.value,
-        "slave: a slave if one is in sync, else the master; master; any: whoever answers; or HOST:PORT of a broker of "
-        "each group, separated by commas: an observer, or another replica that no name server knows.",
+        "slave: a slave if one is in sync, else the master; master; observer: one that the group's brokers show; any: "
+        "whoever answers; or HOST:PORT of a broker of each group, separated by commas: an observer beside RocketMQ, or "
+        "another replica that no name server knows.",
     )
     slave_lag_max_bytes: int = setting(
         "slaveMaxLagBytes",
@@ -70,9 +71,8 @@ class PullOptions(SelectOptions, ConnectOptions):
         addresses = listed(self.read_from)
         for address in addresses:
             if not _ADDRESS.fullmatch(address):
-                hint = "; give the observer's address, HOST:PORT" if address == "observer" else ""
                 raise ConfigError(
-                    f"readFrom={self.read_from!r}: {address!r} is neither {', '.join(_PREFERENCES)} nor HOST:PORT{hint}"
+                    f"readFrom={self.read_from!r}: {address!r} is neither {', '.join(_PREFERENCES)} nor HOST:PORT"
                 )
         if not addresses:
             raise ConfigError(f"readFrom={self.read_from!r}: give {', '.join(_PREFERENCES)} or HOST:PORT")

@@ -136,7 +136,7 @@ class PropertyTexts:
 
     @cached_property
     def _padded(self) -> npt.NDArray[np.uint8]:
-        """The texts with room for a word that begins before them or ends behind them."""
+        """Returns the texts with room for a word that begins before them or ends after them."""
         size = len(self._text)
         padded = np.zeros((size + 3 * _PAD) // 8 * 8, dtype=np.uint8)
         padded[_PAD : size + _PAD] = self._text

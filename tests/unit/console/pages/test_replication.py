@@ -1,6 +1,6 @@
-"""The words above the pictures, and the register beside them."""
+"""The words above the pictures."""
 
-from tandemq.console.pages.replication import _facts, _verdict
+from tandemq.console.pages.replication import _verdict
 from tandemq.console.picture import Report, draw
 
 
@@ -16,9 +16,3 @@ def test_the_verdict_counts_what_takes_no_messages() -> None:
     assert _verdict(draw([well, shut], 2))[0] == "1 of 2 groups takes no messages: b."
     assert _verdict(draw([well, master("c", level="2")], 2))[0] == "1 of 2 groups has fewer copies than they should."
     assert _verdict(())[0] == "No broker is known."
-
-
-def test_a_register_is_shown_whatever_it_holds() -> None:
-    shown = dict(_facts({"holder": "h:1#x", "in_sync": ["h:1#x", "i:1#y"], "lease": {"left_ms": 1400}, "none": None}))
-    assert shown == {"holder": "h:1", "in sync": "h:1, i:1", "lease left": "1.4\u00a0s"}
-    assert dict(_facts({"electable": []})) == {"electable": "nobody"}

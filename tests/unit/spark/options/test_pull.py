@@ -30,6 +30,7 @@ def test_reads_come_from_a_kind_of_member_or_from_addresses() -> None:
 
     assert (given("any").preference, given("any").read_from_addresses) == (ReadFrom.ANY, ())
     assert given("h:1, [::1]:2").read_from_addresses == ("h:1", "[::1]:2")
-    for wrong, hint in (("observer", "give the observer's address"), ("h", "nor HOST:PORT"), (" ", "or HOST:PORT")):
+    assert (given("observer").preference, given("observer").read_from_addresses) == (ReadFrom.OBSERVER, ())
+    for wrong, hint in (("h", "nor HOST:PORT"), (" ", "or HOST:PORT")):
         with pytest.raises(ConfigError, match=hint):
             given(wrong)

@@ -61,7 +61,7 @@ def pull(**given: str) -> PullOptions:
         ({"nameserver": "n:1", "subscribe": "t", "minPartitions": "-1"}, "minPartitions=-1: must be at least 0"),
         (
             {"nameserver": "n:1", "subscribe": "t", "readFrom": "both"},
-            "'both' is neither slave, master, any nor HOST:PORT",
+            "'both' is neither slave, master, observer, any nor HOST:PORT",
         ),
         ({"nameserver": "n:1", "subscribe": "t", "commitGroupOffsets": "true"}, "needs groupId"),
         (
