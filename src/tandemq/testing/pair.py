@@ -143,8 +143,12 @@ class LoadResult:
 class Load:
     """Senders that never give up: each waits for its answer, notes it, and sends the next."""
 
-    def __init__(self, pair: "RealPair", senders: int, levels: Sequence[str]) -> None:
-        """`levels`: what the senders ask for, in turn; empty is the broker's own."""
+    def __init__(self, pair: "RealPair", senders: int, levels: Sequence[str], address: str = "") -> None:
+        """`levels`: what the senders ask for, in turn; empty is the broker's own.
+
+        `address`: where all of it goes, whoever reigns.
+        """
+        self._address = address
         self.result = LoadResult()
         self._pair = pair
         self._levels = levels or ("",)
@@ -156,7 +160,7 @@ class Load:
         number = 0
         try:
             while not self._stopped:
-                body = f"{sender}-{number}-"
+                body = f"{sender}{'d' if self._address else ''}-{number}-"
                 number += 1
                 await self._one(client, sender % QUEUES, body, self._levels[sender % len(self._levels)])
         finally:
@@ -176,7 +180,7 @@ class Load:
         )
         command = Command(SEND_V2, send_ext(header, short=True), body.encode().ljust(300, b"x"))
         try:
-            reply = await client.invoke(self._pair.writer_address, command, 8)
+            reply = await client.invoke(self._address or self._pair.writer_address, command, 8)
         except RemotingError:
             self.result.lost += 1
             await asyncio.sleep(0.01)
@@ -254,6 +258,9 @@ class RealPair:
 
     def load(self, senders: int = 4, levels: Sequence[str] = ("",)) -> Load:
         return Load(self, senders, levels)
+
+    def load_to(self, address: str, senders: int = 4, levels: Sequence[str] = ("",)) -> Load:
+        return Load(self, senders, levels, address)
 
     async def stopped(self, *brokers: BrokerProcess) -> None:
         """SIGTERM one after the other; the name server of this process goes on and hears of it."""
