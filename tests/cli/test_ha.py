@@ -158,3 +158,31 @@ def test_no_writer_while_the_master_is_dead(group: Group) -> None:
     group.cluster.start(group.master)
     group.cli("ha", "wait", "--in-sync", "--writable", "--timeout", "30")
     group.reaches(0)
+
+
+def test_a_slave_that_is_gone_falls_behind_though_another_follows(alone: Cli, tmp_path: Path) -> None:
+    """What the group confirms without it is not taken for something that it has."""
+    told = alone.json("up", "--detach", "--slaves", "2", "--dir", str(tmp_path / "three"))
+    cli = Cli(tmp_path, NAMESRV_ADDR=told["namesrv"])
+    cluster = LocalCluster.load(tmp_path / "three")
+    assert cluster is not None
+    try:
+        cli("ha", "wait", "--in-sync", "--writable", "--timeout", "20")
+        cli("send", "orders", "--count", "10", "--size", "1000")
+        gone = cluster.plan.brokers[2]
+        cluster.kill(gone)
+        wait_until(lambda: _replica(cli, gone.address)["state"] == "away", "the master notes that it is gone")
+        had = _replica(cli, gone.address)["received"]
+        cli("send", "orders", "--count", "10", "--size", "1000")
+        now = _replica(cli, gone.address)
+        assert now["received"] == had
+        assert now["lag_bytes"] > 10_000
+    finally:
+        alone("down", "--dir", str(tmp_path / "three"))
+
+
+def _replica(cli: Cli, address: str) -> dict[str, Any]:
+    """What the master says of one of its slaves."""
+    (master,) = (node for node in json.loads(cli.run("ha", "status", "--json").stdout) if node["role"] == "master")
+    found: dict[str, Any] = next(one for one in master["replicas"] if one["address"] == address)
+    return found

@@ -25,15 +25,28 @@ from functools import cache
 from itertools import islice
 from pathlib import Path
 
+import msgspec
+
+from tandemq.backup import manifest
+from tandemq.broker.sql92 import compile_sql
+from tandemq.broker.subscriptions import parse_subscription
 from tandemq.codec import fastjson, ha_classic, ha_session, header_binary, header_json
 from tandemq.codec.command import Command, decode_command, encode_request
 from tandemq.codec.frame import JSON, ROCKETMQ, FrameReader
 from tandemq.codec.heartbeat import ConsumerGroupInfo, Heartbeat, Subscription, decode_heartbeat, encode_heartbeat
+from tandemq.codec.properties import properties_of
 from tandemq.codec.register import decode_registration, encode_registration
+from tandemq.codec.table_text import table_of
 from tandemq.errors import TandemError
+from tandemq.formats.batch import encode_batch, split_batch
+from tandemq.formats.compression import compress, decompress
 from tandemq.formats.record import parse_record
-from tandemq.model.message import decode_properties
+from tandemq.formats.replica_record import confirmed_offset
+from tandemq.model.message import COMPRESSED, decode_properties
 from tandemq.model.topic import DataVersion, TopicConfig
+from tandemq.remoting.access.plain import parse_yaml
+from tandemq.replication import replica_file
+from tandemq.replication.epochs import Epoch, History, Promise, ReplicaRecord
 
 GOLDEN = Path(__file__).parents[1] / "golden"
 GOLDEN_SIZE_MAX = 4096
@@ -218,6 +231,38 @@ def _sessions() -> list[bytes]:
     return [*frames, b"".join(frames)]
 
 
+def _sealed(parse: Parse) -> Parse:
+    """As {"content": …, "crc": …} with the right checksum: files of ours are read no further without."""
+    return lambda data: parse(b'{"content":%b,"crc":%d}' % (data, zlib.crc32(data)))
+
+
+def _content(file: bytes) -> bytes:
+    return bytes(msgspec.json.decode(file, type=dict[str, msgspec.Raw])["content"])
+
+
+def _manifest() -> bytes:
+    part = manifest.SegmentPart(4096, "commitlog/00000000000000004096", 4096, 1)
+    table = manifest.FilePart("config/topics.json", "tables/1/config/topics.json", 3, 4)
+    return _content(manifest.encode(manifest.Manifest(8192, 1, 4096, 200, 20, 100, "1s 5s", [part], [table])))
+
+
+def _record_of_a_replica() -> bytes:
+    record = ReplicaRecord("r", History((Epoch(1, "aa", 0), Epoch(2, "bb", 9))), Promise(2, "bb"), confirmed=5)
+    return _content(replica_file.encode(record))
+
+
+def _journal(data: bytes) -> None:
+    lines = data.split(b"\n")
+    summed = b"\n".join(b"%08x %b" % (zlib.crc32(line), line) for line in lines) + b"\n"
+    table_of(b"{}", summed)
+
+
+def _inflated(data: bytes) -> None:
+    """The body's first byte says how it is compressed, so that each way is tried."""
+    flag = COMPRESSED | (data[0] % 4 << 8 if data else 0)
+    decompress(data[1:], flag, size_max=1 << 16)
+
+
 def _summed(parse: Parse) -> Parse:
     """Checksums are mended, or no change behind them would ever be looked at."""
 
@@ -231,6 +276,7 @@ def _summed(parse: Parse) -> Parse:
     return mended
 
 
+_ACCOUNTS = b"accounts:\n- accessKey: a\n  secretKey: secret\n  admin: true\n  topicPerms: [t=PUB|SUB]\n"
 _JSON_WORDS = (
     b"{",
     b"}",
@@ -281,6 +327,47 @@ def targets() -> dict[str, Target]:
         "ha-session": Target(_summed(_session), _sessions(), (*_JSON_WORDS, b"\xf4\x7a", b'"number":')),
         "ha-classic": Target(_classic, [struct.pack(">qi", 100, 5) + b"hello", *_golden_stream()]),
         "record": Target(_record, _golden_records(), (b"\xda\xa3\x20\xa7", b"\xcb\xd4\x31\x94")),
+        "sql92": Target(
+            lambda data: compile_sql(data.decode("utf-8", "replace")).matches({"a": "1", "b": "x"}),
+            [b"a > 5 AND b IN ('x','y') OR NOT (c IS NULL)", b"a BETWEEN 1 AND 9 OR b CONTAINS 'x' AND -a = +1.5e3"],
+            (b"AND ", b"OR ", b"NOT ", b"(", b")", b"'", b"''", b"IS NULL", b"BETWEEN ", b"/*", b"--", b"<>", b"TRUE"),
+        ),
+        "subscription": Target(
+            lambda data: parse_subscription("t", data.decode("utf-8", "replace")).codes,
+            [b"TagA || TagB||TagC", b"TagA||*"],
+            (b"||", b"|", b" ", b"*"),
+        ),
+        "properties-file": Target(
+            properties_of,
+            [b"# a\nbrokerName=b\nlistenPort = 10911\nlong=a\\\n  b\n"],
+            (b"\\u", b"\\", b"=", b":", b"\r"),
+        ),
+        "batch": Target(
+            split_batch,
+            [encode_batch([(1, b"body", b"KEYS\x01k\x02"), (0, b"", b"")])],
+            (b"\0\0\0\x15",),
+        ),
+        "compressed-body": Target(
+            _inflated,
+            [bytes([way]) + compress(b"body" * 50, method)[0] for way, method in enumerate((0, 0x100, 0x200, 0x300))],
+            (b"\x78\x9c", b"\x28\xb5\x2f\xfd", b"\x04\x22\x4d\x18"),
+        ),
+        "backup-list": Target(
+            _sealed(lambda data: manifest.decode(data, "backup.json")), [_manifest()], (*_JSON_WORDS, b"..", b"/")
+        ),
+        "replica-record": Target(
+            _sealed(lambda data: (replica_file.decode(data, "replica.json"), confirmed_offset(data))),
+            [_record_of_a_replica()],
+            (*_JSON_WORDS, b'"history":', b'"confirmed":'),
+        ),
+        "table-journal": Target(
+            _journal,
+            [b'{"base":%d,"depth":1}\n{"topicConfigTable":{"t":{"a":1},"u":null}}' % zlib.crc32(b"{}")],
+            (*_JSON_WORDS, b'"depth":', b'"base":'),
+        ),
+        "accounts": Target(
+            lambda data: parse_yaml(data.decode("utf-8", "replace"), "acl.yml"), [_ACCOUNTS], (b"- ", b": ")
+        ),
         "properties": Target(decode_properties, [b"KEYS\x01k\x02TAGS\x01t\x02"], (b"\x01", b"\x02", b"\x01\x02")),
     }
 

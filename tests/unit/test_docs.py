@@ -43,7 +43,7 @@ PAGES = sorted(
     ]
 )
 WRITTEN = [page for page in PAGES if "Generated from the code" not in page.read_text()]
-RUN_COMMANDS = {"test", "check", "lock", "wheel", "audit"}
+RUN_COMMANDS = {"test", "check", "lock", "wheel", "audit", "fuzz"}
 """What ./run does itself; everything else it passes on."""
 NOT_OPTIONS = frozenset(
     """

@@ -226,6 +226,14 @@ class Coordinator:
             self._note_holder(msgspec.json.encode(claim), lease, revision)
         return True
 
+    async def force(self, new: Register) -> bool:
+        """Writes a register over whatever was read, when an operator moves it here; False: it is another by now."""
+        data = msgspec.json.encode(new)
+        done, _, revision = await self.client.swap(self.register_key, self.revision, [Put(self.register_key, data)])
+        if done:
+            self.took(new, revision)
+        return done
+
     async def claim(self, holder: Holder, lease: int) -> bool:
         """Says who reigns, under its lease, if the register says so and is still the one known; False: it is not."""
         register = self.register

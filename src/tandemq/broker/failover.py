@@ -13,6 +13,7 @@ from collections import Counter
 from typing import TYPE_CHECKING, Any
 
 from tandemq.broker.coordinator import Coordinator, Holder
+from tandemq.broker.register_move import RegisterMove
 from tandemq.broker.reign_lease import ReignLease
 from tandemq.broker.succession import Succession
 from tandemq.codec.ha_register import GROUP_HOME, Member, Register
@@ -86,6 +87,7 @@ class Failover:
         self.vouches_until = self._clock.monotonic() + config.lease_seconds
         """Not before then it stands: it has given its word, perhaps before it was started anew."""
         self.succession = Succession(self)
+        self.move = RegisterMove(self)
 
     # --- life -------------------------------------------------------------------------------------------------------
 
@@ -456,6 +458,7 @@ class Failover:
     def _lapsed(self, why: str) -> None:
         log.error("%s", why)
         self.pair.node.count("lease-lapsed")
+        self._broker.registration.is_resting = True  # another may be in the routes by now
         self.pair.spawn(self._broker.forbid_writes(why), "the lease has lapsed")
 
     def _resumed(self) -> None:
@@ -465,6 +468,7 @@ class Failover:
     async def _go_on(self) -> None:
         if self.pair.node.is_open and not self.fence.is_closed:
             self._broker.allow_writes()
+            self.pair.tell_name_servers()
             if self.pair.node.master is not None:
                 self.pair.node.master.settle()
 
@@ -476,6 +480,10 @@ class Failover:
             self.lease.let_go()
         else:
             self.pair.spawn(self.lease.give_up(), "give up the lease")
+
+    def look(self) -> None:
+        """Something has changed: decides again."""
+        self._wake.set()
 
     def hands_over(self) -> None:
         """This master steps down for another one: it does not stand again before that one had its time."""
@@ -490,7 +498,7 @@ def refusal_of(coordinator: Coordinator, stored: Register | None) -> str:
         return f'{coordinator.damage}; see docs/operations.md, "etcd was lost"'
     if stored is None:
         return ""
-    if stored.home == GROUP_HOME:
+    if found is None and stored.home == GROUP_HOME:
         return 'the register of this group lives in the group itself; see docs/operations.md, "From a manual group"'
     if found is None:
         return (
@@ -499,7 +507,9 @@ def refusal_of(coordinator: Coordinator, stored: Register | None) -> str:
         )
     if stored.group_id != found.group_id:
         return f"etcd has the register of another group of this name ({found.group_id}, not {stored.group_id})"
-    if stored.home != coordinator.home or found.home != coordinator.home:
+    if found.home == GROUP_HOME:
+        return "the register of this group lives in the group itself: take haCoordinator out of the file"
+    if found.home != coordinator.home or (stored.home != found.home and not is_newer(found, stored)):
         return (
             f"the register lives in {found.home}, this is {coordinator.home}: etcd was restored from a backup, or "
             'haCoordinator names another one; see docs/operations.md, "etcd was lost"'

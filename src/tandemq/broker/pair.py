@@ -32,7 +32,7 @@ from tandemq.codec.codes import ResponseCode
 from tandemq.codec.command import Command, encode_response
 from tandemq.codec.ha_reasons import Reason
 from tandemq.codec.ha_register import GROUP_HOME, Member, Register
-from tandemq.errors import CodecError, ConfigError, CoordinatorError, RemotingError, ReplicationError, ReplyError
+from tandemq.errors import CodecError, CoordinatorError, RemotingError, ReplicationError, ReplyError
 from tandemq.remoting.access.needs import GET, UPDATE, needs, on_cluster
 from tandemq.remoting.connection import Connection
 from tandemq.remoting.dispatch import Handler
@@ -115,6 +115,8 @@ class Pair:
         """The promotion or demotion under way: it goes on whether or not who ordered it is still there."""
         self._order_name = ""
         self._forbidding: asyncio.Task[None] | None = None
+        self._homeless = ""
+        """Why this broker never reigns: its register lives with a coordinator that it was not given."""
         self.failover: Failover | None = None
         """Of a group with a coordinator; None: a person promotes."""
         self._master_changed = asyncio.Event()
@@ -194,6 +196,7 @@ class Pair:
         self._slave_id = here.broker_id if here is not None else 0
         # Name servers are told when it is known what this broker is.
         broker.registration.is_held = self._slave_id == 0
+        broker.registration.state_version = self._epoch_known
         broker.assume_role(BrokerRole.SLAVE, self._slave_id or 1)
         self.node.coordinate(register.home if register is not None else "", self._live.replication.lease_seconds)
 
@@ -203,12 +206,16 @@ class Pair:
         register = node.register
         if register is None:
             return
-        if register.home != GROUP_HOME:
-            raise ConfigError(
-                f"haCoordinator is empty, but the register of this group lives in {register.home}: set it as it was, "
-                'or see docs/operations.md, "Back to a manual group"'
-            )
         here = register.find(node.record.replica)
+        if register.home != GROUP_HOME:
+            self._homeless = (
+                f"haCoordinator is empty, but the register of this group lives in {register.home}: this broker follows "
+                'and never reigns. Set haCoordinator as it was, or see docs/operations.md, "From a manual group"'
+            )
+            log.error("%s", self._homeless)
+            self._slave_id = here.broker_id if here is not None else 0
+            broker.assume_role(BrokerRole.SLAVE, self._slave_id or 1)
+            return
         if here is not None and here.broker_id > 0:
             self._slave_id = here.broker_id
         if node.is_holder and not broker.is_master:
@@ -424,7 +431,7 @@ class Pair:
             if self.failover is not None and not self._broker.is_master:
                 self._broker.registration.is_held = False
                 self._broker.assume_role(BrokerRole.SLAVE, broker_id)
-                self._tell_name_servers()
+                self.tell_name_servers()
             elif not self._broker.is_master and self._live.broker.broker_id != broker_id:
                 await self._broker.change_role(BrokerRole.SLAVE, broker_id)
 
@@ -483,9 +490,10 @@ class Pair:
             return
         if self.failover is None:
             self._broker.allow_writes()
+            self._broker.registration.announce()  # whatever a former master told last, this is newer
         else:
             self._broker.allow_writes(services=not self.failover.fence.wants_copies)
-            self._tell_name_servers()
+            self.tell_name_servers()
 
     async def _predecessor_back(self) -> None:
         """After an orderly hand-over: sends that want a copy would be told for a moment that there is no slave."""
@@ -514,7 +522,12 @@ class Pair:
                 return
             await asyncio.sleep(0.005)
 
-    def _tell_name_servers(self) -> None:
+    def _epoch_known(self) -> int:
+        register = self.failover.register if self.failover is not None else None
+        return register.epoch if register is not None else 0
+
+    def tell_name_servers(self) -> None:
+        """What this broker is in its group may have changed, or is known at last."""
         registration = self._broker.registration
         registration.is_held = registration.is_resting = False
         registration.start()
@@ -555,7 +568,7 @@ class Pair:
     def _following(self) -> None:
         self._broker.registration.release()
         if self.failover is not None and self._broker.registration.is_resting:
-            self._tell_name_servers()
+            self.tell_name_servers()
         self._broker.forwarder.changed()
         if self._is_ours:
             self._book.note([self._master_address()])
@@ -773,6 +786,8 @@ class Pair:
         return await self._ordered("promote", lambda: self._promote(role, accept_loss))
 
     async def _promote(self, role: BrokerRole, accept_loss: bool) -> str:
+        if self._homeless and self.node.register is not None and self.node.register.home != GROUP_HOME:
+            raise ReplicationError(self._homeless)
         async with self._changing:
             if self._broker.is_master:
                 return await self._allow_open(accept_loss)
@@ -1042,6 +1057,7 @@ class Pair:
             PairCode.FORGET: self._on_forget,
             PairCode.PAUSE: self._on_pause,
             PairCode.VOUCH: self._on_vouch,
+            PairCode.MOVE_REGISTER: self._on_move,
         }
 
     @needs(on_cluster(UPDATE), key=True)
@@ -1071,6 +1087,20 @@ class Pair:
             raise ReplicationError("this group has no coordinator (haCoordinator): nobody is elected anyway")
         try:
             text = await self.failover.succession.pause(command.ext.get("paused") == "true")
+        except CoordinatorError as error:
+            raise ReplicationError(str(error)) from error
+        return encode_response(command.opaque, ResponseCode.SUCCESS, text)
+
+    @needs(on_cluster(UPDATE), key=True)
+    async def _on_move(self, connection: Connection, command: Command) -> bytes:
+        self._check_order(command.ext)
+        if self.failover is None:
+            raise ReplicationError("this broker has no coordinator: set haCoordinator and restart it first")
+        try:
+            if command.ext.get("to") == GROUP_HOME:
+                text = await self.failover.move.to_group()
+            else:
+                text = await self.failover.move.to_coordinator(accept_loss=command.ext.get("acceptLoss") == "true")
         except CoordinatorError as error:
             raise ReplicationError(str(error)) from error
         return encode_response(command.opaque, ResponseCode.SUCCESS, text)
@@ -1142,6 +1172,7 @@ class Pair:
         found["address"] = self._broker.address
         found["brokerRole"] = self._broker.role.value
         found["coordination"] = self.failover.shown() if self.failover is not None else None
+        found["observer"] = broker.observer
         if self._waits is not None:
             found["role"], found["phase"] = "master", "waiting for word from its group"
         refusal, health = self._broker.writer.refusal, self._broker.store.health

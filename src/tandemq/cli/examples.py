@@ -117,6 +117,7 @@ EXAMPLES: dict[str, tuple[str, ...]] = {
     "tandemq ha switch": ("tandemq ha switch 10.0.0.2:10911",),
     "tandemq ha pause": ("tandemq ha pause --broker broker-a",),
     "tandemq ha resume": ("tandemq ha resume",),
+    "tandemq ha home": ("tandemq ha home 10.0.0.1:10911", "tandemq ha home 10.0.0.1:10911 --to group"),
     "tandemq ha forget": (
         "tandemq ha forget 10.0.0.3:10911",
         "tandemq ha forget 10.0.0.3:10911#5f2c0a9d8e7b6c41 --address 10.0.0.1:10911",

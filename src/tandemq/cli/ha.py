@@ -183,31 +183,58 @@ def switch(
         bool, typer.Option("--accept-loss", help="Go on without in-sync replicas that can't be heard.")
     ] = False,
     key_file: KeyFile = None,
+    as_json: Json = False,
 ) -> None:
     """Make a broker the master of its group; the old one hands over and follows, a hung one within its lease.
 
     The same as `tandemq broker promote`. With a coordinator no preferred master takes the reign back afterwards.
     """
     ext = {"acceptLoss": "true" if accept_loss else "false"}
-    print(run(given(address, PairCode.PROMOTE, ext, key_file)))
+    print_outcome(run(given(address, PairCode.PROMOTE, ext, key_file)), as_json=as_json, address=address)
 
 
 @app.command()
-def pause(namesrv: Namesrv = DEFAULT_NAMESRV, broker: Broker = None, key_file: KeyFile = None) -> None:
+def pause(
+    namesrv: Namesrv = DEFAULT_NAMESRV, broker: Broker = None, key_file: KeyFile = None, as_json: Json = False
+) -> None:
     """Elect nobody until `tandemq ha resume`: for maintenance of groups with a coordinator."""
-    _pause(namesrv, broker, key_file, paused=True)
+    _pause(namesrv, broker, key_file, as_json, paused=True)
 
 
 @app.command()
-def resume(namesrv: Namesrv = DEFAULT_NAMESRV, broker: Broker = None, key_file: KeyFile = None) -> None:
+def resume(
+    namesrv: Namesrv = DEFAULT_NAMESRV, broker: Broker = None, key_file: KeyFile = None, as_json: Json = False
+) -> None:
     """Let groups with a coordinator elect a master by themselves again."""
-    _pause(namesrv, broker, key_file, paused=False)
+    _pause(namesrv, broker, key_file, as_json, paused=False)
 
 
-def _pause(namesrv: str, broker: list[str] | None, key_file: Path | None, *, paused: bool) -> None:
+@app.command()
+def home(
+    address: Annotated[str, typer.Argument(help="host:port of the broker whose register is the newest.")],
+    to: Annotated[
+        str, typer.Option("--to", help="coordinator or group: where the register shall live.")
+    ] = "coordinator",
+    accept_loss: Annotated[
+        bool, typer.Option("--accept-loss", help="Go on without members that can't be asked what they know.")
+    ] = False,
+    key_file: KeyFile = None,
+    as_json: Json = False,
+) -> None:
+    """Move the register of a group into the broker's coordinator, or back into the group.
+
+    For a manual group that shall elect its master by itself, for an etcd that was lost, and for the way back.
+    """
+    if to not in ("coordinator", "group"):
+        raise typer.BadParameter("must be coordinator or group", param_hint="--to")
+    ext = {"to": to, "acceptLoss": "true" if accept_loss else "false"}
+    print_outcome(run(given(address, PairCode.MOVE_REGISTER, ext, key_file)), as_json=as_json, address=address)
+
+
+def _pause(namesrv: str, broker: list[str] | None, key_file: Path | None, as_json: bool, *, paused: bool) -> None:
     ext = {"paused": "true" if paused else "false"}
     for address in with_admin(namesrv, lambda admin: one_of_each_group(admin, broker)):
-        print(f"{address}: {run(given(address, PairCode.PAUSE, ext, key_file))}")
+        print_outcome(run(given(address, PairCode.PAUSE, ext, key_file)), as_json=as_json, address=address)
 
 
 @app.command()

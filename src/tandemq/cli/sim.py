@@ -2,6 +2,7 @@
 
 import contextlib
 import logging
+import os
 import sys
 from collections.abc import Iterable
 from pathlib import Path
@@ -48,7 +49,8 @@ def sim(
     print(f"{sums.count} seeds, {broken} broken, {took:.1f} s ({rate:.0f} seeds a minute)")
     if report is not None:
         command = f"tandemq sim --first {chosen.start} --seeds {sums.count} --report {report}"
-        report.write_text(sums.text(command + (f" --mutant {mutant}" if mutant else ""), rate))
+        busy = sum(os.times()[:2])
+        report.write_text(sums.text(command + (f" --mutant {mutant}" if mutant else ""), sums.count / busy * 60))
     if broken:
         print("tandemq sim: replay one with --seed N --trace", file=sys.stderr)
         raise typer.Exit(1)

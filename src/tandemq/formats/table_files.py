@@ -98,7 +98,9 @@ def replay(table: dict[str, Any], base_crc: int, journal: bytes | memoryview) ->
         if number == 0:
             if change.get("base") != base_crc:
                 return Replayed(0, 0)
-            depth = int(change.get("depth", 1))
+            depth = change.get("depth", 1)
+            if not isinstance(depth, int):
+                raise CorruptTable(f"line 1 of {len(lines)} is damaged: its depth is no number")
         else:
             merge(table, change, depth)
             applied += 1
@@ -112,7 +114,7 @@ def _change_of(line: bytes) -> dict[str, Any] | None:
         return None
     try:
         found = _decode(text)
-    except msgspec.DecodeError:
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
         return None
     return found if isinstance(found, dict) else None
 

@@ -109,7 +109,7 @@ def judge(me: Heard, opened: bool, heard: Iterable[Heard]) -> Judgement | None:
     clean = {one.replica for one in (me, *counted) if one.clean}
     everybody, holder = register.everybody, register.holder
     crashed = frozenset(everybody & (present - clean))
-    classic = {CLASSIC} if register.classic_from >= 0 and holder not in clean else set()
+    classic = _classic(register, clean)
     if holder == me.replica:
         if not (opened and own is not None and own.epoch == register.epoch):
             silent = everybody - clean
@@ -140,12 +140,17 @@ def judge_elected(me: Heard, register: Register, heard: Iterable[Heard]) -> Judg
         return Judgement(Case.ELECTED, register, in_sync - present)
     if me.replica in register.member_ids:
         needed = in_sync - {holder} if me.replica in in_sync else in_sync
-        missing = needed - clean
+        missing = (needed - clean) | _classic(register, clean)
         return Judgement(Case.ELECTED, register, missing, missing & present)
     if me.register is None and place_of(me.replica) == place_of(holder):
-        missing = register.member_ids - {holder, me.replica} - clean
+        missing = (register.member_ids - {holder, me.replica} - clean) | _classic(register, clean)
         return Judgement(Case.LOST_DISK, register, missing, missing & present, replaces=holder)
     return Judgement(Case.NOT_NAMED, register, yields=True)
+
+
+def _classic(register: Register, clean: set[str]) -> frozenset[str]:
+    """Stands for RocketMQ's slaves that were counted, unless the last holder is heard, whose log has what they have."""
+    return frozenset({CLASSIC}) if register.classic_from >= 0 and register.holder not in clean else frozenset()
 
 
 def _missing_of_holder(register: Register, present: set[str]) -> frozenset[str]:

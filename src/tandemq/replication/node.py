@@ -516,15 +516,21 @@ class ReplicaNode:
         """Returns members that have no session, and others that left, with what they had when they were last seen."""
         record, end = state.record, self._store.appended
         own_place, places = place_of(record.replica), {place_of(name) for name in here}
+        begun = record.history.last.start if record.history.last is not None else 0
         members = {name for name in record.members | record.in_sync if place_of(name) != own_place}
         found = []
         for name in sorted(members | state.departures.keys()):
             is_member = name in members
             if name in here or (not is_member and place_of(name) in places):
                 continue
-            left = state.departures.get(name) or Departure(state.began_at, Reason.LOST, "not seen since the start")
-            # Whoever is in sync has what is confirmed, even if it was not seen since this master started.
-            received = max(left.received, state.confirmed if name in record.in_sync else 0)
+            left = state.departures.get(name) or Departure(
+                state.began_at,
+                Reason.LOST,
+                "not seen since the start",
+                # In sync before this reign, it had about what was confirmed then; of what came since it has nothing.
+                received=min(state.confirmed, begun) if name in record.in_sync else 0,
+            )
+            received = left.received
             lag = max(0, end - received) if is_member or received else 0
             had_everything_at = left.at if left.had_everything_at is None else left.had_everything_at
             found.append(

@@ -9,7 +9,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 from tandemq.formats.layout import is_segment_name
-from tandemq.formats.queue_entry import ENTRY, ENTRY_SIZE, FILLER, FILLER_SIZE, file_name
+from tandemq.formats.queue_entry import ENTRY, ENTRY_SIZE, FILLER, FILLER_SIZE, file_name, search
 from tandemq.store.disk import Disk
 
 _EMPTY = bytes(ENTRY_SIZE)
@@ -333,24 +333,11 @@ class ConsumeQueue:
 
     def lower_bound(self, physical_offset: int) -> int:
         """Returns the first entry of a message at or above a physical offset, `count` if there is none."""
-        low, high = self.first, self.count
-        found = high
-        while low < high:
-            middle = (low + high) // 2
-            real = self._skip_fillers(middle, high)
-            if real == high:
-                high = middle
-            elif self.entry(real)[0] < physical_offset:
-                low = real + 1
-            else:
-                high, found = middle, real
-        return found
+        reaches = lambda index: self.entry(index)[0] >= physical_offset  # noqa: E731
+        return search(self.first, self.count, self.skip_fillers, reaches)[1]
 
-    def _skip_fillers(self, start: int, stop: int) -> int:
-        """Returns the first entry of [start, stop) that is no filler, `stop` if there is none.
-
-        Fillers point nowhere, so a bisection that took one for an entry would go the wrong way.
-        """
+    def skip_fillers(self, start: int, stop: int) -> int:
+        """Returns the first entry of [start, stop) that is no filler, `stop` if there is none."""
         count = 1
         while start < stop:
             found = self.entries(start, min(count, stop - start))

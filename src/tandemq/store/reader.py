@@ -4,7 +4,7 @@ from collections.abc import Callable, Iterable, Iterator
 
 from tandemq.errors import CodecError, CorruptRecord, OffsetOutOfRange
 from tandemq.formats.key_hash import TopicHasher
-from tandemq.formats.queue_entry import ENTRY, FILLER_SIZE
+from tandemq.formats.queue_entry import ENTRY, FILLER_SIZE, search
 from tandemq.formats.record import parse_record, store_timestamp
 from tandemq.model.message import KEYS, UNIQUE_KEY, StoredMessage
 from tandemq.store.commit_log import CommitLog
@@ -126,15 +126,11 @@ class Reader:
         if queue is None:
             return 0
         lowest, highest = queue.min_offset(self._log.first_offset), queue.count
-        low, high = lowest, highest
-        while low < high:
-            middle = (low + high) // 2
-            stored_at = self._store_time(queue, middle)
-            if stored_at < timestamp_ms or (upper and stored_at == timestamp_ms):
-                low = middle + 1
-            else:
-                high = middle
-        return max(lowest, low - 1) if upper else low
+        earliest = timestamp_ms + upper
+        after, found = search(
+            lowest, highest, queue.skip_fillers, lambda index: self._store_time(queue, index) >= earliest
+        )
+        return max(lowest, after - 1) if upper else found
 
     def _store_time(self, queue: ConsumeQueue, index: int) -> int:
         physical_offset, size, _ = queue.entry(index)

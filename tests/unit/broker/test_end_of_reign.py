@@ -22,8 +22,12 @@ def test_the_writer_refuses_in_the_same_turn(deposed: bool) -> None:
     pair: Any = Pair.__new__(Pair)
     pair.tables = SimpleNamespace(true_at=0)
     pair._spawn = spawn
+    pair.failover = None
     pair._broker = SimpleNamespace(
-        store=SimpleNamespace(appended=700), writer=SimpleNamespace(refusal=None), forbid_writes=forbid_writes
+        store=SimpleNamespace(appended=700),
+        writer=SimpleNamespace(refusal=None),
+        forwarder=SimpleNamespace(expect_hand_over=lambda: None),
+        forbid_writes=forbid_writes,
     )
     pair._closed("another reigns", deposed)
     assert isinstance(pair._broker.writer.refusal, WriteRefused)

@@ -9,7 +9,7 @@ from tandemq.broker.addresses import free_port
 from tandemq.broker.broker import Broker
 from tandemq.broker.config import BrokerConfig, BrokerRole
 from tandemq.broker.failover import is_refused
-from tandemq.errors import ConfigError
+from tandemq.errors import ConfigError, ReplicationError
 from tandemq.remoting.config import RemotingConfig
 from tandemq.replication.config import ReplicationConfig
 from tandemq.testing.fake_etcd import FakeEtcd
@@ -100,7 +100,9 @@ def test_without_its_coordinator_a_store_does_not_open(tmp_path: Path) -> None:
                 BrokerConfig(broker_ip1=HOST, store_path_root_dir=str(tmp_path), broker_name="b"),
                 remoting_config=RemotingConfig(listen_port=0, bind_address=HOST),
             )
-            with pytest.raises(ConfigError, match="haCoordinator is empty"):
-                await manual.start()
+            async with manual:
+                assert not manual.is_master
+                with pytest.raises(ReplicationError, match="haCoordinator is empty"):
+                    await manual.replication.promote(BrokerRole.SYNC_MASTER, accept_loss=True)  # type: ignore[attr-defined]
 
     asyncio.run(story())

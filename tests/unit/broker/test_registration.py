@@ -1,154 +1,136 @@
-"""What a broker tells its name servers, and when it only asks."""
+"""What name servers are told, and when."""
 
 import asyncio
-import dataclasses
-from collections.abc import Callable
-from typing import Any
 
 import pytest
+from tests.unit.client.fake_cluster import on_loop, turns
 
 from tandemq.broker import registration
+from tandemq.broker.config import BrokerConfig
+from tandemq.broker.live_config import LiveConfig
 from tandemq.broker.registration import Identity, Registered, Registration
-from tandemq.codec.bodies import data_version_json
-from tandemq.codec.codes import RequestCode, ResponseCode
+from tandemq.broker.tables.topics import TopicTable
+from tandemq.codec.codes import RequestCode
 from tandemq.codec.command import Command
-from tandemq.codec.register import WRAPPED_SINCE, decode_registration
+from tandemq.errors import ConnectFailed
 from tandemq.model.topic import TopicConfig
-from tandemq.testing.broker_parts import BrokerParts
+from tandemq.remoting.config import RemotingConfig
+from tandemq.replication.config import ReplicationConfig
+from tandemq.store.config import StoreConfig
 from tandemq.testing.waiting import until
 
-TOPICS = 1200
-FULL, QUERY, LIST = RequestCode.REGISTER_BROKER, RequestCode.QUERY_DATA_VERSION, RequestCode.GET_KVLIST_BY_NAMESPACE
+SERVERS = ("ns1:1", "ns2:1")
+REGISTER, UNREGISTER = int(RequestCode.REGISTER_BROKER), int(RequestCode.UNREGISTER_BROKER)
 
 
-class NameServer:
-    """Answers as a name server does and keeps what it was asked."""
+class FakeClient:
+    """Name servers that take everything, but for those that are away or hang."""
 
     def __init__(self) -> None:
-        self.asked: list[Command] = []
-        self.known: Any = None
-        self.knows_query = True
+        self.told: list[tuple[str, int, str]] = []
+        """(name server, code, broker id) of every request that arrived."""
+        self.away: set[str] = set()
+        self.hung: set[str] = set()
 
     async def invoke(self, address: str, command: Command, timeout: float) -> Command:
-        self.asked.append(command)
-        if command.code == FULL:
-            told = decode_registration(command.body, compressed=False, peer_version=WRAPPED_SINCE)
-            self.known = data_version_json(told.version)
-            return Command(0)
-        if command.code == QUERY and self.knows_query:
-            same = bytes(command.body) == registration.fastjson.dumps(self.known)
-            return Command(0, {"changed": "false" if same else "true"})
-        if command.code == LIST:
-            return Command(0, {}, b'{"table":{"ordered":"a:4"}}')
-        return Command(ResponseCode.REQUEST_CODE_NOT_SUPPORTED)
-
-    @property
-    def codes(self) -> list[int]:
-        return [command.code for command in self.asked]
-
-    @property
-    def sizes(self) -> list[int]:
-        bodies = [command.body for command in self.asked if command.code == FULL]
-        return [len(decode_registration(body, compressed=False, peer_version=WRAPPED_SINCE).topics) for body in bodies]
+        if address in self.away:
+            raise ConnectFailed(f"{address}: refused")
+        self.told.append((address, command.code, command.ext["brokerId"]))
+        if address in self.hung:
+            await asyncio.Event().wait()
+        return Command(0, {"masterAddr": "m:1", "haServerAddr": "m:2"}, b'{"table":{"ordered":"a:1"}}')
 
 
-class Bench:
-    """A broker's registration whose periods end when the test says so."""
-
-    def __init__(self, topics: int = TOPICS, broker_id: int = 0) -> None:
-        self.parts = BrokerParts()
-        self.parts.live.broker = dataclasses.replace(self.parts.live.broker, namesrv_addr="a:1")
-        self.parts.topics.put_all(TopicConfig(name=f"T{number}") for number in range(topics))
-        self.server = NameServer()
-        self.heard: list[Registered] = []
-        identity = Identity("c", "b", broker_id, "127.0.0.1:1", "127.0.0.1:2")
-        client: Any = self.server
+class Scene:
+    def __init__(self) -> None:
+        self.client = FakeClient()
+        self.answers: list[Registered] = []
+        self.topics = TopicTable(lambda: 1, auto_create=True, topics_max=100)
+        config = BrokerConfig(broker_name="a", namesrv_addr=";".join(SERVERS))
+        self.live = LiveConfig(config, StoreConfig(), RemotingConfig(), ReplicationConfig(), lambda: 1)
         self.registration = Registration(
-            client, self.parts.topics, self.parts.live, identity, on_registered=self.heard.append
+            self.client,  # type: ignore[arg-type]
+            self.topics,
+            self.live,
+            identity(0),
+            on_registered=self.answers.append,
         )
-        self.periods: asyncio.Queue[None] = asyncio.Queue()
-        self.pauses = 0
-        self.registration._pause = self._pause  # type: ignore[method-assign]
 
-    async def _pause(self, server: Any, seconds: float) -> None:
-        self.pauses += 1
-        period, woken = asyncio.ensure_future(self.periods.get()), asyncio.ensure_future(server.wake.wait())
-        await asyncio.wait((period, woken), return_when=asyncio.FIRST_COMPLETED)
-        if period.done():
-            server.is_due = True
-            server.periods += 1
-        period.cancel()
-        woken.cancel()
-
-    async def period(self) -> None:
-        before = self.pauses
-        self.periods.put_nowait(None)
-        await until(lambda: self.pauses > before, "the period's registration")
+    def ids(self, server: str = SERVERS[0]) -> list[str]:
+        return [broker_id for where, code, broker_id in self.client.told if (where, code) == (server, REGISTER)]
 
 
-def story(tell: Callable[[Bench], Any], **options: int) -> Bench:
-    async def run() -> Bench:
-        bench = Bench(**options)
-        bench.registration.start()
-        await until(lambda: bench.pauses == 1, "the first registration")
-        await tell(bench)
-        for task in bench.registration._tasks:
-            task.cancel()
-        await asyncio.gather(*bench.registration._tasks, return_exceptions=True)
-        return bench
-
-    return asyncio.run(run())
+def identity(broker_id: int) -> Identity:
+    return Identity("c", "a", broker_id, "here:1", "here:2")
 
 
-def test_a_large_table_is_not_told_again_while_the_name_server_has_its_version() -> None:
-    async def tell(bench: Bench) -> None:
-        for _ in range(3):
-            await bench.period()
-
-    bench = story(tell)
-    assert bench.server.codes == [FULL, *(QUERY, LIST) * 3]
-    assert bench.server.sizes[0] >= TOPICS
-    assert bench.heard[-1].order_topics == {"ordered"}
-
-
-def test_one_more_topic_is_told_alone() -> None:
-    async def tell(bench: Bench) -> None:
-        bench.parts.topics.put(TopicConfig(name="more"))
-        bench.registration.topics_changed(["more"])
-        await until(lambda: bench.pauses == 2, "the change")
-        await bench.period()
-
-    bench = story(tell)
-    assert bench.server.sizes[1:] == [1]
-    assert bench.server.codes == [FULL, FULL, QUERY, LIST]
+@on_loop
+async def test_every_name_server_is_told_and_what_it_answers_is_handed_on() -> None:
+    scene = Scene()
+    scene.registration.start()
+    assert await scene.registration.wait_registered(10)
+    assert [where for where, _, _ in scene.client.told] == list(SERVERS)
+    assert scene.answers[0] == Registered(SERVERS[0], "m:1", "m:2", frozenset({"ordered"}))
+    await scene.registration.stop()
+    assert [code for _, code, _ in scene.client.told[2:]] == [UNREGISTER, UNREGISTER]
 
 
-@pytest.mark.parametrize("why", ["another version", "unknown request", "small", "slave"])
-def test_everything_is_told_where_the_version_does_not_say_enough(why: str) -> None:
-    async def tell(bench: Bench) -> None:
-        bench.server.knows_query = why != "unknown request"
-        if why == "another version":
-            bench.server.known = {}
-        await bench.period()
-
-    bench = story(tell, topics=10 if why == "small" else TOPICS, broker_id=int(why == "slave"))
-    assert len(bench.server.sizes) == 2
-    assert bench.server.sizes[0] == bench.server.sizes[1]
+@on_loop
+async def test_one_that_is_away_delays_nobody_and_hears_of_it_when_it_is_back() -> None:
+    scene = Scene()
+    scene.client.away.add(SERVERS[0])
+    scene.registration.start()
+    await until(lambda: scene.registration.registered_with == [SERVERS[1]], "the other one")
+    scene.client.away.clear()
+    await until(lambda: scene.registration.registered_with == list(SERVERS), "both")
+    await scene.registration.stop()
 
 
-def test_now_and_then_everything_is_told_all_the_same() -> None:
-    """Somebody may have told the name server to drop a topic of ours."""
+@on_loop
+async def test_a_changed_topic_is_told_in_this_turn() -> None:
+    scene = Scene()
+    scene.registration.start()
+    await scene.registration.wait_registered(10)
+    before = len(scene.ids())
+    scene.topics.put(TopicConfig(name="T"))
+    scene.registration.topics_changed(["T", "unknown"])
+    await turns()
+    assert len(scene.ids()) == before + 1
+    await scene.registration.stop()
 
-    async def tell(bench: Bench) -> None:
-        for _ in range(registration.FULL_EVERY):
-            await bench.period()
 
-    assert len(story(tell).server.sizes) == 2
+@on_loop
+async def test_a_new_role_replaces_the_old_one_without_a_moment_in_between() -> None:
+    """Nothing is unregistered first, so a name server that hangs holds up no promotion."""
+    scene = Scene()
+    scene.registration.start()
+    await scene.registration.wait_registered(10)
+    scene.client.hung.add(SERVERS[1])
+    await asyncio.wait_for(scene.registration.change(identity(7), hold=False), 5)
+    await turns()
+    assert scene.ids() == ["0", "7"]
+    assert UNREGISTER not in [code for _, code, _ in scene.client.told]
+    scene.client.hung.clear()
+    await scene.registration.stop()
 
 
-def test_who_lost_its_connection_tells_everything() -> None:
-    async def tell(bench: Bench) -> None:
-        bench.registration.connection_lost("a:1")
-        await until(lambda: bench.pauses == 2, "the registration")
-
-    assert story(tell).server.codes == [FULL, FULL]
+@pytest.mark.parametrize("released", [True, False])
+@on_loop
+async def test_a_former_master_keeps_its_place_until_its_successor_is_known(
+    released: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(registration, "HOLD_SECONDS_MAX", 60.0 if released else 0.02)
+    scene = Scene()
+    scene.registration.start()
+    await scene.registration.wait_registered(10)
+    await scene.registration.change(identity(1), hold=True)
+    scene.registration.announce()
+    scene.registration.connection_lost(SERVERS[0])
+    await turns()
+    assert scene.ids() == ["0"], "a route without a master would make clients fail"
+    if released:
+        scene.registration.release()
+    await until(lambda: scene.ids()[-1] == "1", "the new role")
+    await scene.registration.change(identity(0), hold=False)
+    await until(lambda: scene.ids()[-1] == "0", "the next reign is told at once")
+    await scene.registration.stop()

@@ -3,7 +3,7 @@
 import msgspec
 
 from tandemq.codec.ha_register import Member, Register
-from tandemq.replication.accession import CLASSIC, Case, Heard, is_named, judge
+from tandemq.replication.accession import CLASSIC, Case, Heard, Judgement, is_named, judge, judge_elected
 
 A, B, C, D = "a:1#1", "b:1#1", "c:1#1", "d:1#1"
 
@@ -142,6 +142,62 @@ def test_rocketmq_slaves_whose_copies_were_counted_are_silent_unless_the_last_ho
     cut_short = judge(Heard(A, counted), False, [Heard(B, counted)])
     assert cut_short is not None
     assert (cut_short.case, cut_short.missing) == (Case.CUT_SHORT, {C, CLASSIC}), "the silent one and these are two"
+    elected = judge_elected(Heard(B, counted), msgspec.structs.replace(counted, in_sync=(A, B)), [])
+    assert elected.missing == {CLASSIC}, "with a coordinator too"
     holder = judge(Heard(A, msgspec.structs.replace(counted, in_sync=(A, B))), True, [Heard(B, counted)])
     assert holder is not None
     assert holder.may_open, "its own log has what they were counted for"
+
+
+# With a coordinator ---------------------------------------------------------------------------------------------------
+
+
+def elected(
+    me: str, heard: dict[str, bool], *, clean: bool = True, in_sync: tuple[str, ...] = ("a:1#1", "b:1#1", "c:1#1")
+) -> Judgement:
+    members = tuple(Member(name, "", number) for number, name in enumerate(("a:1#1", "b:1#1", "c:1#1", "d:1#1"), 1))
+    register = Register(group_id="g", home="etcd:1", epoch=5, holder="a:1#1", members=members, in_sync=in_sync)
+    others = [Heard(name, register, is_clean) for name, is_clean in heard.items()]
+    return judge_elected(Heard(me, None if "new" in me else register, clean), register, others)
+
+
+def test_an_in_sync_member_needs_the_other_in_sync_ones_but_not_the_holder() -> None:
+    assert elected("b:1#1", {}).missing == {"c:1#1"}
+    assert elected("b:1#1", {"c:1#1": True}).may_open
+    assert elected("b:1#1", {"d:1#1": True}).missing == {"c:1#1"}
+
+
+def test_a_crashed_machine_counts_as_silent_with_a_coordinator_too() -> None:
+    judgement = elected("b:1#1", {"c:1#1": False})
+    assert (judgement.missing, judgement.crashed) == ({"c:1#1"}, {"c:1#1"})
+    assert elected("b:1#1", {"c:1#1": True}, clean=False).missing == {"b:1#1"}
+
+
+def test_the_holder_needs_everybody_in_sync_and_is_never_provisional() -> None:
+    judgement = elected("a:1#1", {"b:1#1": False})
+    assert judgement.missing == {"c:1#1"}
+    assert not judgement.may_open_provisionally
+    assert elected("a:1#1", {}, in_sync=("a:1#1",)).may_open
+
+
+def test_a_member_that_is_not_in_sync_needs_the_holder_too() -> None:
+    assert elected("d:1#1", {"b:1#1": True, "c:1#1": True}).missing == {"a:1#1"}
+    assert elected("d:1#1", {"a:1#1": True, "b:1#1": True, "c:1#1": True}).may_open
+
+
+def test_the_empty_store_at_the_holders_address_needs_every_other_member() -> None:
+    judgement = elected("a:1#new", {"b:1#1": True, "c:1#1": True})
+    assert (judgement.case, judgement.missing, judgement.replaces) == (Case.LOST_DISK, {"d:1#1"}, "a:1#1")
+
+
+def test_a_stranger_is_not_elected() -> None:
+    judgement = elected("e:1#1", {"b:1#1": True, "c:1#1": True, "d:1#1": True})
+    assert judgement.case is Case.NOT_NAMED
+    assert not judgement.may_open
+
+
+def test_copies_of_rocketmqs_slaves_can_not_be_heard_with_a_coordinator_either() -> None:
+    members = (Member(A, "", 1), Member(B, "", 2))
+    known = Register(group_id="g", home="etcd:1", epoch=5, holder=A, members=members, in_sync=(A, B), classic_from=0)
+    assert judge_elected(Heard(B, known), known, []).missing == {CLASSIC}
+    assert judge_elected(Heard(B, known), known, [Heard(A, known)]).may_open

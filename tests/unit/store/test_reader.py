@@ -104,3 +104,27 @@ def test_the_first_message_of_an_index_file_is_found_by_its_time() -> None:
     stored_at = newest.begin_timestamp
     assert len(store.reader.query("t", "k2", 8, stored_at - 1, stored_at + 1)) == 1
     assert not store.reader.query("t", "k2", 8, stored_at + 2000, stored_at + 90_000)
+
+
+def test_times_are_found_on_either_side_of_messages_that_the_log_lacks() -> None:
+    clock = ManualClock()
+    store = opened(clock=clock)
+    times = []
+    for _ in range(3):
+        put(store)
+        times.append(clock.wall_ms())
+        clock.advance(10)
+    store.dispatch()
+    queue = store._views.queue_table.table["t", 0]
+    queue.fill_to(30)
+    store._numbering.cells["t", 0][0] = 30
+    for _ in range(2):
+        put(store)
+        times.append(clock.wall_ms())
+        clock.advance(10)
+    store.dispatch()
+    found = [store.reader.search_by_time("t", 0, time) for time in times]
+    assert found == [0, 1, 2, 30, 31]
+    assert [store.reader.search_by_time("t", 0, time, upper=True) for time in times] == [0, 1, 2, 30, 31]
+    assert store.reader.search_by_time("t", 0, times[2] + 1) == 30
+    assert store.reader.search_by_time("t", 0, times[3] - 1, upper=True) == 2

@@ -8,6 +8,7 @@ import numpy as np
 import pyarrow as pa
 
 from tandemq.errors import ConfigError
+from tandemq.formats.queue_entry import FILLER_SIZE, search
 from tandemq.formats.record import store_timestamp
 from tandemq.model.message import tags_code
 from tandemq.model.topic import QueueRef
@@ -104,20 +105,18 @@ class FileAccess:
         """Searches by halving on the store times of the records that the entries point to."""
         store = self._store(queue.broker_name)
         segments, entries = store.segments(), store.queue(queue.topic, queue.queue_id)
-        low, high = bounds
-        while low < high:
-            middle = (low + high) // 2
-            offset = int(entries.entries(middle, middle + 1)["offset"][0])
+
+        def is_wanted(index: int) -> bool:
+            offset = int(entries.entries(index, index + 1)["offset"][0])
             stored = self._stored_ms(segments, offset)
-            if stored is None or stored < time:
-                low = middle + 1
-            else:
-                high = middle
-        return low
+            return stored is not None and stored >= time
+
+        return search(*bounds, entries.skip_fillers, is_wanted)[1]
 
     def mean_size(self, queue: QueueRef, start: int, stop: int) -> float:
         stop = min(stop, start + 1000)
         entries = self._store(queue.broker_name).queue(queue.topic, queue.queue_id).entries(start, stop)
+        entries = entries[entries["size"] != FILLER_SIZE]
         return float(np.mean(entries["size"])) if len(entries) else 0.0
 
     def read(self, piece: Slice, decoder: Decoder, rows_max: int, skip_lost: bool) -> Iterator[pa.RecordBatch]:
@@ -137,6 +136,8 @@ class FileAccess:
         for start in range(begin, piece.stop, _ENTRIES_AT_ONCE):
             entries = queue.entries(start, min(piece.stop, start + _ENTRIES_AT_ONCE))
             numbers = np.arange(start, start + len(entries))
+            if (fillers := entries["size"] == FILLER_SIZE).any():
+                entries, numbers = entries[~fillers], numbers[~fillers]  # the log does not have their messages
             if codes:
                 # The hash in the queue spares reading most records; the decoder then compares the tags themselves.
                 hits = np.isin(entries["tags"], codes)

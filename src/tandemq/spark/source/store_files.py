@@ -22,7 +22,7 @@ from tandemq.errors import ConfigError, CorruptLog
 from tandemq.formats import layout
 from tandemq.formats.checkpoint import CheckpointFile
 from tandemq.formats.derived_arrays import QUEUE_ENTRY
-from tandemq.formats.queue_entry import ENTRY_SIZE, FILLER_SIZE, first_index
+from tandemq.formats.queue_entry import ENTRY_SIZE, FILLER_SIZE, first_index, search
 from tandemq.formats.record import BLANK_SIZE_MIN, store_timestamp
 from tandemq.formats.record_starts import End, looks_like_record, resynchronise, walk
 from tandemq.formats.replica_record import confirmed_offset
@@ -30,6 +30,8 @@ from tandemq.formats.replica_record import confirmed_offset
 _RESYNC_BYTES_MAX = 64 << 20
 _LEAP_BYTES = 16 << 20
 """Less than what is searched for a record after damage: a leap never skips what would have ended the log."""
+_FILLERS_AT_ONCE = 4096
+"""Entries that a search reads at a time where it has met a filler."""
 _WALK_BYTES_MIN = 256 << 10
 _WALK_BYTES = 32 << 20
 """Window of one vectorised walk: large enough for thousands of lanes, small enough to stay in reach of the cache.
@@ -281,17 +283,19 @@ class _QueueEntries:
 
     def first_at_or_after(self, offset: int) -> int:
         """Returns the first entry whose record begins at or after a physical offset; `written` if none does."""
-        return bisect_left(
-            range(self.written), True, key=lambda i: self._is_real(i) and bool(self._entries[i]["offset"] >= offset)
-        )
+        entries = self._entries
+        return search(0, self.written, self._skip_fillers, lambda index: bool(entries[index]["offset"] >= offset))[1]
 
     def first_that_ends_after(self, limit: int) -> int:
         """Returns the first entry whose record ends after a physical offset; `written` if none does."""
-        return bisect_left(range(self.written), True, key=lambda i: self._is_real(i) and self._end(i) > limit)
+        return search(0, self.written, self._skip_fillers, lambda index: self._end(index) > limit)[1]
 
-    def _is_real(self, index: int) -> bool:
-        """Fillers stand before the first real entry of a queue that began late."""
-        return bool(self._entries[index]["size"] != FILLER_SIZE)
+    def _skip_fillers(self, start: int, stop: int) -> int:
+        """Returns the first entry of [start, stop) that is no filler, `stop` if there is none."""
+        if start < stop and self._entries[start]["size"] != FILLER_SIZE:
+            return start
+        real = self._entries["size"][start:stop] != FILLER_SIZE
+        return start + int(real.argmax()) if real.any() else stop
 
     def _end(self, index: int) -> int:
         return int(self._entries[index]["offset"]) + int(self._entries[index]["size"])
@@ -334,8 +338,18 @@ class QueueFile:
         """The first queue offset that the files have."""
         return self._files[0][0] if self._files else 0
 
+    def skip_fillers(self, start: int, stop: int) -> int:
+        """Returns the first entry of [start, stop) that is no filler, `stop` if there is none."""
+        count = 1
+        while start < stop:
+            real = self.entries(start, min(stop, start + count))["size"] != FILLER_SIZE
+            if real.any():
+                return start + int(real.argmax())
+            start, count = start + len(real), _FILLERS_AT_ONCE
+        return stop
+
     def entries(self, start: int, stop: int) -> npt.NDArray[Any]:
-        """Entries [start, stop)."""
+        """Returns entries [start, stop)."""
         parts = []
         for position, path in self._files:
             size = os.stat(path).st_size // ENTRY_SIZE

@@ -7,6 +7,8 @@ from typing import Any
 import pytest
 from tests.golden import unpack
 
+from tandemq.formats.layout import queue_directory
+from tandemq.formats.queue_entry import ENTRY_SIZE, FILLER
 from tandemq.model.topic import QueueRef
 from tandemq.spark.columns import default_arrow_schema
 from tandemq.spark.options import FileOptions, parse
@@ -51,6 +53,28 @@ def test_a_time_is_found_between_messages(store: Path) -> None:
     for wanted in (stamps[0], stamps[-1], stamps[-1] + 1, 0):
         expected = next((n for n, stamp in enumerate(stamps) if stamp >= wanted), len(stamps))
         assert files.at_time({queue: wanted})[queue] == first + expected
+
+
+def test_fillers_in_the_middle_are_stepped_over(store: Path) -> None:
+    """They stand for messages that the log lacks; neither bounds nor times nor rows are led astray by them."""
+    whole = access(store)
+    queue, first, following = first_queue(whole)
+    expected = rows(whole, queue, first, following)
+    path = sorted(queue_directory(store, queue.topic, queue.queue_id).iterdir())[0]
+    count = path.stat().st_size // ENTRY_SIZE
+    lost = range(count // 4, count - 1)
+    with path.open("r+b") as file:
+        file.seek(lost.start * ENTRY_SIZE)
+        file.write(FILLER * len(lost))
+    files = access(store)
+    assert files.ranges()[queue] == (first, following)
+    left = [row for number, row in enumerate(expected) if number not in lost]
+    assert rows(files, queue, first, following) == left
+    for row in (left[0], left[1], left[-1]):
+        wanted = int(row["store_timestamp"].timestamp() * 1000)
+        found = files.at_time({queue: wanted})[queue]
+        assert found == min(r["queue_offset"] for r in left if r["store_timestamp"] >= row["store_timestamp"])
+    assert files.mean_size(queue, first, following) < 1 << 20
 
 
 def test_a_mark_is_the_place_and_time_of_a_message(store: Path) -> None:
