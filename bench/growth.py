@@ -4,6 +4,7 @@ No sockets and no peers: the parts themselves, so that a growing cost shows befo
 """
 
 import asyncio
+import gc
 import json
 import shutil
 import time
@@ -17,8 +18,13 @@ from bench.frame import Benchmark, Figure, Run, Side
 from tandemq.broker.handlers.clients import ClientHandlers
 from tandemq.broker.long_polling import ParkedPull, ParkedPulls
 from tandemq.broker.services.half_ledger import HalfLedger
+from tandemq.broker.warm_imports import load_arrays
+from tandemq.broker.writer import MessageWriter
+from tandemq.clock import SystemClock
 from tandemq.codec.command import Command
 from tandemq.formats.log_mark import TopicDeleted
+from tandemq.model.ack_level import AckLevel
+from tandemq.replication.acks import AckQueue
 from tandemq.store.config import StoreConfig
 from tandemq.store.disk import FileDisk
 from tandemq.store.message_store import MessageStore
@@ -153,6 +159,44 @@ def _transactions(count: int, run: Run) -> Mapping[str, float]:
     return {"op": (time.thread_time() - began) / count * 1e6}
 
 
+def _put_off(together: int, run: Run) -> Mapping[str, float]:
+    """One sender, one message at a time; what its sends leave to do is done after so many of them, as on a timer."""
+    load_arrays()  # a broker does that after its start
+
+    async def sent() -> Mapping[str, float]:
+        directory = run.directory / f"put-off-{together}-{run.round}"
+        store = MessageStore.open(directory, StoreConfig(commit_log_segment_size=64 << 20), disk=UnsyncedDisk())
+        loop, clock = asyncio.get_running_loop(), SystemClock()
+        writer = MessageWriter(
+            store, AckQueue(), clock, loop, level=AckLevel(1), sync_flush=False, flush_timeout_ms=5000,
+            copies_timeout_ms=3000, pending_max=1000, is_awaited=lambda: False,
+        )  # fmt: skip
+        taken: list[float] = []
+        do_later = writer._do_later
+
+        def timed(size: int) -> None:
+            began = time.thread_time()
+            do_later(size)
+            taken.append(time.thread_time() - began)
+
+        writer._do_later = timed  # type: ignore[method-assign]
+        gc.collect()
+        gc.disable()
+        body = b"x" * 1024
+        for number in range(run.count(20_000, 200)):
+            store.append("T", 0, 0, 0, 1, HOST, 0, 0, body, b"UNIQ_KEY\x017F00000100002A13%016d\x02" % number)
+            if number % together == together - 1:
+                writer.schedule_dispatch()
+                while writer._later is not None:  # noqa: ASYNC110  # turns of the loop are what is counted
+                    await asyncio.sleep(0)
+        gc.enable()
+        store.abandon()
+        taken.sort()
+        return {"typical": taken[len(taken) // 2] * 1e6, "long": taken[len(taken) * 99 // 100] * 1e6}
+
+    return asyncio.run(sent())
+
+
 def _sides(measure: Callable[[int, Run], Mapping[str, float]], large: int, small: int) -> dict[str, Side]:
     return {"ours": partial(measure, large), f"{small}": partial(measure, small)}
 
@@ -168,6 +212,15 @@ BENCHMARKS = {
             "delete": Figure("ms", "less", goal=20, what="longest turn while a topic with as many queues is deleted"),
         },
         sides=_sides(_queues, 10_000, 8),
+        rounds=3,
+    ),
+    "put-off": Benchmark(
+        what="What the messages of a lone sender leave to do, done after each, against all of 5 ms together as before.",
+        figures={
+            "typical": Figure("µs", "less", what="processor time in one go, which a send may have to wait for"),
+            "long": Figure("µs", "less", what="likewise, 99th percentile"),
+        },
+        sides={"ours": partial(_put_off, 1), "5 ms": partial(_put_off, 100)},
         rounds=3,
     ),
     "joins": Benchmark(

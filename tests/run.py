@@ -43,32 +43,38 @@ class Tally:
     """What the pytest runs so far said, read from their reports."""
 
     def __init__(self) -> None:
-        self.passed = self.failed = 0
+        self.passed: set[str] = set()
+        self.failed: set[str] = set()
         self.skipped: Counter[str] = Counter()
-        self.names: list[str] = []
         self.passed_late: list[str] = []
 
     def add(self, report: Path) -> None:
+        """Adds one run. A test that fails and whose fixture fails after it stands there twice, and counts once."""
         if not report.exists():
             return
         for case in ElementTree.parse(report).iter("testcase"):
+            name = f"{case.get('classname')}::{case.get('name')}"
             if case.find("failure") is not None or case.find("error") is not None:
-                self.failed += 1
+                self.failed.add(name)
             elif (skip := case.find("skipped")) is not None:
                 self.skipped[skip.get("message") or "no reason given"] += 1
             else:
-                self.passed += 1
-                self.names.append(f"{case.get('classname')}::{case.get('name')}")
+                self.passed.add(name)
+        self.passed -= self.failed
 
     def add_second_try(self, second: "Tally") -> None:
-        self.passed_late += second.names
-        self.passed += second.passed
-        self.failed -= second.passed
+        self.passed_late = sorted(second.passed & self.failed)
+        self.passed |= second.passed
+        self.failed = (self.failed - second.passed) | second.failed
 
     def lines(self) -> list[str]:
         late = [f"FLAKY, passed at the second try only, find out why: {name}" for name in self.passed_late]
         reasons = [f"skipped {count}: {reason}" for reason, count in self.skipped.most_common()]
-        return [*late, *reasons, f"{self.passed} passed, {self.failed} failed, {self.skipped.total()} skipped"]
+        return [
+            *late,
+            *reasons,
+            f"{len(self.passed)} passed, {len(self.failed)} failed, {self.skipped.total()} skipped",
+        ]
 
 
 def fix() -> None:
@@ -112,33 +118,26 @@ def make_spark_classes() -> None:
 
 
 def run_pytest(arguments: list[str], tally: Tally, *, coverage: bool = False) -> bool:
-    """One pytest run; True if it is fine (finding no test is fine here: the tally tells)."""
+    """Runs pytest once; returns whether it ran to its end, whatever the tests said: the tally tells."""
     with tempfile.TemporaryDirectory() as scratch:
         report = Path(scratch) / "report.xml"
         tool = ["coverage", "run", "-m", "pytest"] if coverage else ["pytest"]
         command = [BIN / "python", "-m", *tool, f"--junitxml={report}", *arguments]
         done = subprocess.run(command, cwd=ROOT, env=environment())
         tally.add(report)
-    return done.returncode in (0, 5)
+    return done.returncode in (0, 1, 5)  # 1: tests failed; 5: there was none
 
 
-def run_rest(tally: Tally) -> bool:
-    """Runs all that is not under coverage.
+def try_again(tally: Tally) -> bool:
+    """Gives what failed a second try with the machine to itself; the last lines name what passed only then.
 
     Real clients, brokers and browsers have time limits of their own, which three files at a time can exceed on two
-    processors: what failed gets a second try with the machine to itself, and the last lines name what passed only then.
-    A fault of pure logic fails both times.
+    processors. A fault of pure logic fails both times.
     """
-    first = Tally()
-    fine = run_pytest(["-m", f"not ({COVERED})", "--durations=25", *FILES_AT_A_TIME, "3"], first)
-    tally.passed, tally.failed = tally.passed + first.passed, tally.failed + first.failed
-    tally.skipped += first.skipped
-    if fine or not first.failed:
-        return fine
     second = Tally()
-    fine = run_pytest(["--last-failed", "--last-failed-no-failures=none"], second)
+    ended = run_pytest(["--last-failed", "--last-failed-no-failures=none"], second)
     tally.add_second_try(second)
-    return fine and tally.failed == 0
+    return ended
 
 
 def report_coverage() -> None:
@@ -159,18 +158,20 @@ def main(arguments: list[str]) -> int:
     own = [argument for argument in arguments if argument != "quick"]
     tally = Tally()
     if own:
-        fine = run_pytest(own, tally)
+        ended = run_pytest(own, tally)
+    elif "quick" in arguments:
+        ended = run_pytest(["-m", QUICK, *FILES_AT_A_TIME, "2"], tally)
     else:
-        quick = "quick" in arguments
-        fine = run_pytest(["-m", QUICK if quick else COVERED, *FILES_AT_A_TIME, "2"], tally, coverage=not quick)
-        if not quick:
-            report_coverage()
-            maker.join()
-            fine = run_rest(tally) and fine
+        ended = run_pytest(["--cache-clear", "-m", COVERED, *FILES_AT_A_TIME, "2"], tally, coverage=True)
+        report_coverage()
+        maker.join()
+        ended &= run_pytest(["-m", f"not ({COVERED})", "--durations=25", *FILES_AT_A_TIME, "3"], tally)
+        if tally.failed:
+            ended &= try_again(tally)
     if failed_checks:
         print(f"checks failed: {', '.join(failed_checks)}")
     print("\n".join(tally.lines()), flush=True)
-    return 0 if fine and not failed_checks and tally.passed else 1
+    return 0 if ended and not tally.failed and not failed_checks and tally.passed else 1
 
 
 if __name__ == "__main__":

@@ -458,6 +458,7 @@ class Failover:
     def _lapsed(self, why: str) -> None:
         log.error("%s", why)
         self.pair.node.count("lease-lapsed")
+        self._broker.registration.is_resting = True  # another may be in the routes by now
         self.pair.spawn(self._broker.forbid_writes(why), "the lease has lapsed")
 
     def _resumed(self) -> None:
@@ -467,6 +468,7 @@ class Failover:
     async def _go_on(self) -> None:
         if self.pair.node.is_open and not self.fence.is_closed:
             self._broker.allow_writes()
+            self.pair.tell_name_servers()
             if self.pair.node.master is not None:
                 self.pair.node.master.settle()
 

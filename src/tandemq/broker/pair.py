@@ -196,6 +196,7 @@ class Pair:
         self._slave_id = here.broker_id if here is not None else 0
         # Name servers are told when it is known what this broker is.
         broker.registration.is_held = self._slave_id == 0
+        broker.registration.state_version = self._epoch_known
         broker.assume_role(BrokerRole.SLAVE, self._slave_id or 1)
         self.node.coordinate(register.home if register is not None else "", self._live.replication.lease_seconds)
 
@@ -430,7 +431,7 @@ class Pair:
             if self.failover is not None and not self._broker.is_master:
                 self._broker.registration.is_held = False
                 self._broker.assume_role(BrokerRole.SLAVE, broker_id)
-                self._tell_name_servers()
+                self.tell_name_servers()
             elif not self._broker.is_master and self._live.broker.broker_id != broker_id:
                 await self._broker.change_role(BrokerRole.SLAVE, broker_id)
 
@@ -492,7 +493,7 @@ class Pair:
             self._broker.registration.announce()  # whatever a former master told last, this is newer
         else:
             self._broker.allow_writes(services=not self.failover.fence.wants_copies)
-            self._tell_name_servers()
+            self.tell_name_servers()
 
     async def _predecessor_back(self) -> None:
         """After an orderly hand-over: sends that want a copy would be told for a moment that there is no slave."""
@@ -521,7 +522,12 @@ class Pair:
                 return
             await asyncio.sleep(0.005)
 
-    def _tell_name_servers(self) -> None:
+    def _epoch_known(self) -> int:
+        register = self.failover.register if self.failover is not None else None
+        return register.epoch if register is not None else 0
+
+    def tell_name_servers(self) -> None:
+        """What this broker is in its group may have changed, or is known at last."""
         registration = self._broker.registration
         registration.is_held = registration.is_resting = False
         registration.start()
@@ -562,7 +568,7 @@ class Pair:
     def _following(self) -> None:
         self._broker.registration.release()
         if self.failover is not None and self._broker.registration.is_resting:
-            self._tell_name_servers()
+            self.tell_name_servers()
         self._broker.forwarder.changed()
         if self._is_ours:
             self._book.note([self._master_address()])
@@ -1166,6 +1172,7 @@ class Pair:
         found["address"] = self._broker.address
         found["brokerRole"] = self._broker.role.value
         found["coordination"] = self.failover.shown() if self.failover is not None else None
+        found["observer"] = broker.observer
         if self._waits is not None:
             found["role"], found["phase"] = "master", "waiting for word from its group"
         refusal, health = self._broker.writer.refusal, self._broker.store.health

@@ -16,6 +16,7 @@ a master would make clients fail that a moment later are served, and until then 
 
 import asyncio
 import contextlib
+import dataclasses
 import logging
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
@@ -31,7 +32,7 @@ from tandemq.codec.command import Command
 from tandemq.codec.register import body_crc, encode_registration, registration_pieces
 from tandemq.errors import CodecError, RemotingError, ReplyError
 from tandemq.model.route import MASTER_ID
-from tandemq.model.topic import TopicConfig
+from tandemq.model.topic import DataVersion, TopicConfig
 from tandemq.remoting.client import RemotingClient
 from tandemq.remoting.slices import Slices
 
@@ -128,6 +129,8 @@ class Registration:
         """Nothing is told before the broker knows what it is in its group; `start` is then called again."""
         self._may_tell = asyncio.Event()
         self._may_tell.set()
+        self.state_version: Callable[[], int] = lambda: topics.version.state_version
+        """With a coordinator the epoch: of two brokers that claim one id, name servers keep the one with the higher."""
         self.is_resting = False
         """Nothing is told while it is being decided who reigns; `announce` tells the outcome."""
 
@@ -243,7 +246,7 @@ class Registration:
             return False
         if server.periods % FULL_EVERY == 0:
             return False
-        body = fastjson.dumps(data_version_json(self._topics.version))
+        body = fastjson.dumps(data_version_json(self._version()))
         timeout = self._live.broker.register_timeout_ms / 1000
         query = Command(RequestCode.QUERY_DATA_VERSION, self.identity.ext(), body)
         reply = await self._client.invoke(server.address, query, timeout)
@@ -279,7 +282,7 @@ class Registration:
 
         What changes meanwhile is told right after it: the version is that of the beginning.
         """
-        version, chosen = self._topics.version, self._chosen(names)
+        version, chosen = self._version(), self._chosen(names)
         if len(chosen) < LARGE_TABLE_MIN:
             return encode_registration(chosen, version)
         slices, pieces = Slices(self._clock), []
@@ -287,6 +290,9 @@ class Registration:
             pieces.append(piece)
             await slices.breathe()
         return b"".join(pieces)
+
+    def _version(self) -> DataVersion:
+        return dataclasses.replace(self._topics.version, state_version=self.state_version())
 
     def _chosen(self, names: Iterable[str] | None) -> list[TopicConfig]:
         table, perm = self._topics.all(), self._live.broker.broker_permission

@@ -57,6 +57,8 @@ def _judge_group(name: str, nodes: tuple[Node, ...], asked_by_address: bool) -> 
         code, why = NOT_IN_SYNC, f"not in sync: {', '.join(missing)}"
     else:
         count = f"{len(slaves)} slave{'s' * (len(slaves) != 1)} in sync" if slaves else "no slave"
+        if asked_by_address and not any(node.get("role") == "master" for node in nodes):
+            count = "follows"  # the master, who knows the others, was not asked
         code, why = HEALTHY, f"healthy, {count}"
     return GroupHealth(name, nodes, code, why, has_writer, len(slaves), in_sync)
 
@@ -95,6 +97,8 @@ def worst(groups: Sequence[GroupHealth]) -> int:
 def behind(nodes: Sequence[Node]) -> str:
     """Returns which slave does not have all that its master has; empty when each has."""
     for node in nodes:
+        if node.get("phase") in (SILENT, REFUSES):
+            return f"{node['address']}: {node['phase']}"  # nobody knows what it has: it may be starting
         if node.get("role") != "slave":
             continue
         if not _follows(node) or node.get("phase") != "following":
@@ -171,8 +175,13 @@ def slave_name(replica: Mapping[str, object]) -> str:
 
 
 def _node_table(nodes: Sequence[Node]) -> Table:
-    rows = [{**node, "brokerRole": node.get("brokerRole") or node.get("role", "")} for node in nodes]
+    rows = [{**node, "brokerRole": _role(node)} for node in nodes]
     return [list(_NODE_COLUMNS), *([str(row.get(key, "")) for key in _NODE_COLUMNS.values()] for row in rows)]
+
+
+def _role(node: Node) -> str:
+    told = node.get("brokerRole") or node.get("role", "")
+    return "OBSERVER" if node.get("observer") and told == "SLAVE" else str(told)
 
 
 def _slave_table(nodes: Sequence[Node]) -> Table:
@@ -259,13 +268,16 @@ def advice(nodes: Sequence[Node]) -> list[str]:
 
 def _copies(node: Node) -> str:
     """Returns how far a slave of a RocketMQ master has come."""
-    done = f"copies from {node.get('master', '')}: its END is {node['master_end']}, ours {node['end']}"
+    protocol = "RocketMQ's protocol" if node.get("protocol") == "classic" else "our protocol"
+    done = f"copies from {node.get('master', '')} in {protocol}: its END is {node['master_end']}, ours {node['end']}"
     lag = node.get("lag_bytes", 0)
     if not lag:
         return f"{done}, it has everything"
+    first = max(0, node.get("master_first", 0))
+    share = max(0, node["end"] - first) * 100 // max(1, node["master_end"] - first)
     left = node.get("seconds_left")
     rest = f", about {age_text(int(left * 1000))} left" if left is not None else ""
-    return f"{done}, {lag} bytes and {age_text(node.get('lag_ms', 0))} behind{rest}"
+    return f"{done}, {lag} bytes and {age_text(node.get('lag_ms', 0))} behind, {share} % done{rest}"
 
 
 def _lacks(node: Node) -> str:

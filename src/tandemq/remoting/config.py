@@ -207,6 +207,14 @@ class RemotingConfig:
         "File for the audit log: who did what, from where, with which outcome. "
         "Empty writes it among the other log lines.",
     )
+    turn_log_ms: int = setting(
+        "turnLogMillis",
+        0,
+        "For debugging: logs what holds the event loop longer than this, with the functions it is in. 0 = off.",
+        unit="ms",
+        minimum=0,
+        maximum=60_000,
+    )
 
     access_key: str = setting(
         "accessKey", "", "Account with which a server signs its own requests (to name servers, to its master)."

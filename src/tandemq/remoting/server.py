@@ -31,6 +31,7 @@ from tandemq.remoting.dispatch import (
     default_on_error,
 )
 from tandemq.remoting.tls import HANDSHAKE_BYTE, server_context
+from tandemq.remoting.turn_log import TurnLog
 from tandemq.remoting.turns import NOTHING, LoopTurns, Turn
 
 log = logging.getLogger("tandemq.remoting")
@@ -90,6 +91,7 @@ class RemotingServer:
     ) -> None:
         self.config = config
         self.turns = LoopTurns()
+        self._turn_log: TurnLog | None = None
         self.dispatcher = RequestDispatcher(
             {OperatorCode.CHALLENGE: _challenge, **handlers},
             default=default,
@@ -140,6 +142,9 @@ class RemotingServer:
         """Listens on one more port, on which the request codes in `without` are not supported (VIP port)."""
         loop = asyncio.get_running_loop()
         self.turns.watch(loop)
+        if self.config.turn_log_ms and self._turn_log is None:
+            self._turn_log = TurnLog(self.config.turn_log_ms / 1000)
+            self._turn_log.start(loop)
         dispatch = self.dispatcher.__call__  # the bound method: calling the object takes a detour, for every frame
 
         def connection() -> Connection:
@@ -181,6 +186,9 @@ class RemotingServer:
         if self._sweep is not None:
             self._sweep.cancel()
         self.turns.stop()
+        if self._turn_log is not None:
+            self._turn_log.stop()
+            self._turn_log = None
         running = [task for connection in self.connections for task in connection.tasks]
         if running:
             await asyncio.wait(running, timeout=grace_seconds)

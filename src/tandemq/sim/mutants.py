@@ -9,14 +9,14 @@ from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, replace
 from typing import Any
 
-from tandemq.broker import pair
+from tandemq.broker import pair, pair_tables
 from tandemq.codec import ha_session as ha
 from tandemq.codec.ha_register import Register
 from tandemq.model.ack_level import AckLevel
 from tandemq.replication import accession, acks, epochs, hands, master_state, promotion, slave_state
 from tandemq.replication import node as replica_node
 from tandemq.replication import register as registers
-from tandemq.replication.decisions import Confirm, Decision, Save, Send, Truncate
+from tandemq.replication.decisions import Confirm, Decision, LogEnds, Save, Send, Truncate
 from tandemq.replication.epochs import Epoch, History, Promise
 from tandemq.replication.session import SessionState
 from tandemq.sim import node as sim_node
@@ -376,6 +376,21 @@ def _holder_alone_at_once(self: Any, judgement: Any, now: float) -> bool:
     return True
 
 
+def _keeps_what_lies_beyond(self: Any) -> LogEnds:
+    store = self.store
+    return LogEnds(store.first_offset, store.appended, store.flushed, store.segment_size)
+
+
+def _allows_at_once(self: Any, now: float, *, group_gone: bool = False) -> list[Decision]:
+    return _ALLOW(self, now - 1e6, group_gone=group_gone) + _ALLOW(self, now)
+
+
+def _true_at_once(self: Any, position: int) -> Any:
+    return _REACHED(self, 1 << 62)
+
+
+_ALLOW = master_state.MasterState.allow
+_REACHED = pair_tables.HeldTables.reached
 _FORGET_REPLICA = master_state.MasterState.forget
 _OPEN_PROVISIONALLY = master_state.MasterState._open_provisionally
 _DECIDE_BY_REGISTER = master_state.MasterState._decide_by_register
@@ -884,5 +899,36 @@ MUTANTS: tuple[Mutant, ...] = (
         "5",
         "a broker whose reign has ended goes on to take messages",
         ((pair.Pair, "_closed", _keeps_writing),),
+    ),
+    Mutant(
+        "bytes-beyond-the-end",
+        0,
+        "seen 1",
+        "bytes of a frame that never counted stay where the log goes on",
+        ((hands.StoreHands, "log_ends", _keeps_what_lies_beyond),),
+    ),
+    Mutant(
+        "accept-loss-asks-nobody",
+        0,
+        "seen 8",
+        "accepting a loss opens at once, without asking those who live",
+        ((_MASTER, "allow", _allows_at_once),),
+    ),
+    Mutant(
+        "file-decides",
+        0,
+        "seen 10",
+        "a node takes its role from its file, not from the register",
+        (
+            (sim_node.SimNode, "_role_of_register", _nothing),
+            (pair.Pair, "_take_role_of_register", _nothing),
+        ),
+    ),
+    Mutant(
+        "tables-run-ahead",
+        0,
+        "seen 5",
+        "a table is taken before the log it speaks of is here",
+        ((pair_tables.HeldTables, "reached", _true_at_once),),
     ),
 )

@@ -333,9 +333,8 @@ class ConsumeQueue:
 
     def lower_bound(self, physical_offset: int) -> int:
         """Returns the first entry of a message at or above a physical offset, `count` if there is none."""
-        return search(
-            self.first, self.count, self.skip_fillers, lambda index: self.entry(index)[0] >= physical_offset
-        )[1]
+        reaches = lambda index: self.entry(index)[0] >= physical_offset  # noqa: E731
+        return search(self.first, self.count, self.skip_fillers, reaches)[1]
 
     def skip_fillers(self, start: int, stop: int) -> int:
         """Returns the first entry of [start, stop) that is no filler, `stop` if there is none."""

@@ -299,16 +299,17 @@ class Views:
         if self._disk.file_size(path) is None:
             self._disk.create_file(path, checkpoint.SIZE)
             begun.directories[self._root] = None
-        files, directories = [*self._left_files, *begun.files], [*self._left_directories, *begun.directories]
-        self._left_files, self._left_directories = [], []
-        if unsynced is not None:
-            files, directories = [*unsynced.files, *files], [*unsynced.directories, *directories]
+        files, directories = begun.files, list(begun.directories)
+        if unsynced is not None or self._left_files or self._left_directories:
+            before = (unsynced.files, unsynced.directories) if unsynced is not None else ([], [])
+            files = list(dict.fromkeys([*before[0], *self._left_files, *files]))
+            directories = list(dict.fromkeys([*before[1], *self._left_directories, *directories]))
+            self._left_files, self._left_directories = [], []
 
         def done() -> None:
             self._durable_offset = position
             self._unsynced = None
 
-        files, directories = list(dict.fromkeys(files)), list(dict.fromkeys(directories))
         self._unsynced = ViewsWork(position, files, directories, data, path, replacements, begun.obsolete, done)
         return self._unsynced
 

@@ -9,6 +9,7 @@ import os
 import shutil
 import signal
 import subprocess
+from collections.abc import Sequence
 from pathlib import Path
 from types import TracebackType
 
@@ -27,8 +28,10 @@ def etcd_program() -> str:
 
 
 class EtcdNode:
-    def __init__(self, directory: Path, name: str) -> None:
+    def __init__(self, directory: Path, name: str, host: str = HOST, prefix: Sequence[str] = ()) -> None:
         self.name = name
+        self.host = host
+        self._prefix = prefix
         self.port = free_port(HOST)
         self.peer_port = free_port(HOST)
         self.data = directory / name
@@ -37,12 +40,12 @@ class EtcdNode:
 
     @property
     def peer_url(self) -> str:
-        return f"{self.name}=http://{HOST}:{self.peer_port}"
+        return f"{self.name}=http://{self.host}:{self.peer_port}"
 
     def start(self, cluster: str) -> None:
         """Starts it; returns at once."""
-        client, peer = f"http://{HOST}:{self.port}", f"http://{HOST}:{self.peer_port}"
-        command = [etcd_program(), "--name", self.name, "--data-dir", str(self.data)]
+        client, peer = f"http://{self.host}:{self.port}", f"http://{self.host}:{self.peer_port}"
+        command = [*self._prefix, etcd_program(), "--name", self.name, "--data-dir", str(self.data)]
         command += ["--listen-client-urls", client, "--advertise-client-urls", client]
         command += ["--listen-peer-urls", peer, "--initial-advertise-peer-urls", peer]
         command += ["--initial-cluster", cluster, "--unsafe-no-fsync"]
@@ -62,14 +65,15 @@ class EtcdNode:
 
 
 class RealEtcd:
-    def __init__(self, directory: Path, *, nodes: int = 1) -> None:
+    def __init__(self, directory: Path, *, nodes: int = 1, host: str = HOST, prefix: Sequence[str] = ()) -> None:
+        """`prefix`: goes before the command, for one that runs elsewhere."""
         directory.mkdir(parents=True, exist_ok=True)
-        self.nodes = [EtcdNode(directory, f"etcd-{number}") for number in range(nodes)]
+        self.nodes = [EtcdNode(directory, f"etcd-{number}", host, prefix) for number in range(nodes)]
 
     @property
     def place(self) -> str:
         """What haCoordinator is set to."""
-        return "etcd://" + ",".join(f"{HOST}:{node.port}" for node in self.nodes)
+        return "etcd://" + ",".join(f"{node.host}:{node.port}" for node in self.nodes)
 
     async def __aenter__(self) -> "RealEtcd":
         self.start()

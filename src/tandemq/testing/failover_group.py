@@ -17,6 +17,7 @@ from typing import Any
 from tandemq.codec.command import Command
 from tandemq.replication.metadata import PairCode
 from tandemq.testing.etcd import RealEtcd
+from tandemq.testing.namespaces import HERE, Machines
 from tandemq.testing.pair import BrokerProcess, LoadResult, RealPair
 from tandemq.testing.waiting import until
 
@@ -25,9 +26,22 @@ LEASE_SECONDS = 2
 
 class FailoverGroup(RealPair):
     def __init__(
-        self, directory: Path, *, brokers: int = 3, etcd_nodes: int = 1, properties: Mapping[str, str] | None = None
+        self,
+        directory: Path,
+        *,
+        brokers: int = 3,
+        etcd_nodes: int = 1,
+        properties: Mapping[str, str] | None = None,
+        machines: Machines | None = None,
     ) -> None:
-        self.etcd = RealEtcd(directory / "etcd", nodes=etcd_nodes)
+        """`machines`: one for etcd, and one for each broker: `etcd`, `0`, `1`, …"""
+        self.machines = machines
+        if machines is None:
+            self.etcd = RealEtcd(directory / "etcd", nodes=etcd_nodes)
+        else:
+            self.host = HERE
+            place, prefix = machines.address("etcd"), machines.inside("etcd")
+            self.etcd = RealEtcd(directory / "etcd", nodes=etcd_nodes, host=place, prefix=prefix)
         super().__init__(directory, slaves=brokers - 1, properties=properties)
 
     async def __aenter__(self) -> "FailoverGroup":
@@ -38,6 +52,9 @@ class FailoverGroup(RealPair):
             broker.properties["haCoordinator"] = self.etcd.place
             broker.properties["haLeaseSeconds"] = str(LEASE_SECONDS)
             del broker.properties["brokerId"]
+        if self.machines is not None:
+            for number, broker in enumerate(self.brokers):
+                broker.move(self.machines.address(str(number)), self.machines.inside(str(number)))
         return self
 
     async def __aexit__(

@@ -64,6 +64,8 @@ class BrokerProcess:
             "haMaxTimeSlaveNotCatchup": "1000",
             **properties,
         }
+        self.prefix: list[str] = []
+        """Goes before the command, for one that runs elsewhere."""
         self.environment: dict[str, str] = {}
         """Beside this process's own."""
         self.conf = directory / "broker.conf"
@@ -73,13 +75,18 @@ class BrokerProcess:
     def is_running(self) -> bool:
         return self.process is not None and self.process.poll() is None
 
+    def move(self, host: str, prefix: list[str]) -> None:
+        """Before it is started: it runs on another machine."""
+        self.address, self.ha_address, self.prefix = f"{host}:{self.port}", f"{host}:{self.port + 1}", prefix
+        self.properties |= {"brokerIP1": host, "bindAddress": host}
+
     def start(self, **changes: str) -> None:
         """Starts the process; returns at once."""
         self.properties.update(changes)
         self.conf.write_text("".join(f"{key}={value}\n" for key, value in self.properties.items()))
         with self.log.open("ab") as log:
             self.process = subprocess.Popen(
-                [sys.executable, "-m", "tandemq", "broker", "-c", str(self.conf)],
+                [*self.prefix, sys.executable, "-m", "tandemq", "broker", "-c", str(self.conf)],
                 stdout=log,
                 stderr=log,
                 env={**os.environ, **self.environment},
@@ -198,6 +205,9 @@ class Load:
 class RealPair:
     """A name server in this process, a master and slaves in their own."""
 
+    host = HOST
+    """Of the name server."""
+
     def __init__(self, directory: Path, *, slaves: int = 1, properties: Mapping[str, str] | None = None) -> None:
         self._directory = directory
         self._slave_count = slaves
@@ -205,9 +215,9 @@ class RealPair:
         self.brokers: list[BrokerProcess] = []
 
     async def __aenter__(self) -> "RealPair":
-        self._namesrv = NameServer(NamesrvConfig(), RemotingConfig(listen_port=0, bind_address=HOST))
+        self._namesrv = NameServer(NamesrvConfig(), RemotingConfig(listen_port=0, bind_address=self.host))
         port = await self._namesrv.start()
-        self.namesrv = f"{HOST}:{port}"
+        self.namesrv = f"{self.host}:{port}"
         self.client = RemotingClient(RemotingConfig())
         for number in range(1 + self._slave_count):
             role = "SLAVE" if number else "SYNC_MASTER"

@@ -10,7 +10,7 @@ import pytest
 from tandemq.broker.broker import Broker
 from tandemq.broker.config import BrokerConfig, BrokerRole
 from tandemq.broker.failover import Failover
-from tandemq.errors import ReplicationError
+from tandemq.errors import LogPoisoned, ReplicationError
 from tandemq.remoting.config import RemotingConfig
 from tandemq.replication.config import ReplicationConfig
 from tandemq.store.config import StoreConfig
@@ -125,5 +125,40 @@ def test_a_member_vouches_only_for_whom_it_follows_and_only_without_etcd(tmp_pat
         assert second.vouches_until > before
         await until(lambda: failover_of(brokers[0]).lease.is_vouched)
         assert brokers[0].writer.refusal is None
+
+    played(tmp_path, story)
+
+
+def test_a_master_that_can_not_write_hands_over(tmp_path: Path) -> None:
+    async def story(etcd: FakeEtcd, brokers: list[Broker]) -> None:
+        first, second = brokers
+        first.store._gate.poison(LogPoisoned("a test says that the disk failed"))
+        await until(lambda: second.is_master and second.writer.refusal is None)
+        assert "can't be written" in failover_of(first).hindrance()
+
+    played(tmp_path, story)
+
+
+def test_the_preferred_one_gets_the_reign_and_keeps_it(tmp_path: Path) -> None:
+    async def story(etcd: FakeEtcd, brokers: list[Broker]) -> None:
+        first, second = brokers
+        failover_of(second).priority = 3
+        await until(lambda: second.is_master and second.writer.refusal is None)
+        await until(lambda: not first.is_master)
+        register = failover_of(second).register
+        assert register is not None
+        assert not register.pinned
+
+    played(tmp_path, story)
+
+
+def test_name_servers_are_told_the_epoch(tmp_path: Path) -> None:
+    """So that a former master that wakes and registers does not take the new one's place in the routes."""
+
+    async def story(etcd: FakeEtcd, brokers: list[Broker]) -> None:
+        first, second = brokers
+        before = first.registration.state_version()
+        await failover_of(second).succession.promote(accept_loss=False, pinned=True)
+        assert second.registration.state_version() > before > 0
 
     played(tmp_path, story)

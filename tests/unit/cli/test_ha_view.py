@@ -133,10 +133,18 @@ CLASSIC = SLAVE | {
 
 def test_a_slave_of_rocketmq_tells_how_far_its_copy_is() -> None:
     (line,) = advice([CLASSIC])
-    assert "its END is 1090, ours 90, 1000 bytes and 2 s behind, about 1 min 5 s left" in line
+    assert (
+        "in RocketMQ's protocol: its END is 1090, ours 90, 1000 bytes and 2 s behind, 8 % done, about 1 min 5 s" in line
+    )
     (line,) = advice([CLASSIC | {"lag_bytes": 0}])
     assert line.endswith("it has everything")
     assert "lacks [0, 50)" in advice([CLASSIC | {"lacks": [0, 50]}])[1]
+
+
+def test_an_observer_that_is_asked_alone_is_called_one() -> None:
+    (group,) = judge([CLASSIC | {"observer": True, "brokerRole": "SLAVE"}], asked_by_address=True)
+    assert group.why == "healthy, follows"
+    assert any("OBSERVER" in line for line in lines_of([group], 120))
 
 
 def test_caught_up_means_that_the_master_said_so() -> None:
@@ -145,5 +153,6 @@ def test_caught_up_means_that_the_master_said_so() -> None:
     assert "has not told" in behind([CLASSIC | {"lag_bytes": 0, "master_end": -1}])
     assert "lacks" in behind([CLASSIC | {"lag_bytes": 0, "lacks": [0, 50]}])
     assert "does not follow" in behind([CLASSIC | {"phase": "not connected", "error": "gone"}])
+    assert "does not answer" in behind([{"address": "10.0.0.9:10911", "role": "?", "phase": "does not answer"}])
     assert behind([master(replica()), SLAVE]) == ""
     assert "7 bytes" in behind([master(replica(lag_bytes=7)), SLAVE])

@@ -11,7 +11,7 @@ from tandemq.codec.ha_register import Member, Register
 from tandemq.codec.ha_session import Challenge, EpochItem, Hello, NewRegister, Preamble, Registered, Start
 from tandemq.model.ack_level import AckLevel
 from tandemq.replication.acks import AckQueue, PutStatus
-from tandemq.replication.decisions import Close, Decision, LogEnds, Opened, Prepare, Save, Send, SteppedDown
+from tandemq.replication.decisions import Close, Decision, LogEnds, Note, Opened, Prepare, Save, Send, SteppedDown
 from tandemq.replication.epochs import Promise, ReplicaRecord, from_items, to_items
 from tandemq.replication.master_state import MasterState, MasterTerms, Phase
 
@@ -36,7 +36,9 @@ class Peer:
 class Master:
     """A with 1000 bytes, found reigning in epoch 3; its disk saves at once."""
 
-    def __init__(self, record: ReplicaRecord | None = None, level: AckLevel | None = None) -> None:
+    def __init__(
+        self, record: ReplicaRecord | None = None, level: AckLevel | None = None, *, group_exists: bool = False
+    ) -> None:
         self.acks = AckQueue()
         self.happened: list[Decision | ha.Event] = []
         self.state = MasterState(
@@ -49,6 +51,7 @@ class Master:
             acks=self.acks,
             new_id=iter(f"id{number}" for number in range(1000)).__next__,
             now=0.0,
+            group_exists=group_exists,
         )
         self.act(self.state.start(0.0))
 
@@ -243,3 +246,18 @@ def test_a_member_is_not_forgotten_while_its_disk_is_the_only_other_one_with_wha
     master.act(decisions)
     assert master.register.member_ids == {A, C}
     assert master.acks.group_size == 3, "it counts until all who can be reached know that it is gone"
+
+
+def test_a_new_store_where_a_group_was_begins_another_only_when_a_loss_is_accepted_and_nobody_has_the_register() -> (
+    None
+):
+    master = Master(ReplicaRecord(A, blind_from=0), group_exists=True)
+    assert master.state.phase is Phase.ASKING
+    master.act(master.state.tick(60.0))
+    assert any(isinstance(one, Note) and one.event == "read-only" for one in master.happened), "it says so"
+    master.act(master.state.allow(60.0))
+    master.act(master.state.tick(120.0))
+    assert master.state.phase is Phase.ASKING, "somebody who answers has the register"
+    master.act(master.state.allow(120.0, group_gone=True))
+    assert master.state.phase is Phase.OPEN
+    assert master.register.member_ids == {A}
