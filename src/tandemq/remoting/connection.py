@@ -389,6 +389,10 @@ class Connection(asyncio.Protocol):
         """Returns the number of bytes handed to the connection that the kernel has not taken yet."""
         return self._out_size + (self._transport.get_write_buffer_size() if self._transport is not None else 0)
 
+    def serve_by(self, dispatch: Dispatch) -> None:
+        """Gives the frames that come from now on to another dispatcher."""
+        self._dispatch = dispatch
+
     def close(self, reason: str = "closed by us") -> None:
         """Ends the connection after what was sent has left."""
         if self._transport is None or self._transport.is_closing():
