@@ -75,14 +75,14 @@ def open_cluster(directory: Path, *, slaves: int, sync: bool, failover: bool = F
     if found.running():
         names = ", ".join(node.name for node in found.running())
         raise ClusterError(f"{names} of {directory} already run; `{PROGRAM} down --dir {directory}` stops them")
+    if bool(found.plan.coordinator) != failover:
+        how = "with --failover" if found.plan.coordinator else "without --failover"
+        raise ClusterError(f"{directory} was started {how}: start it so or choose another --dir")
     had = len(found.plan.brokers) - 1
     if had != slaves or (found.plan.master.role == "SYNC_MASTER") != sync:
         raise ClusterError(
             f"{directory} holds a {found.plan.master.role} with {had} slave(s): start it so or choose another --dir"
         )
-    if bool(found.plan.coordinator) != failover:
-        how = "with --failover" if found.plan.coordinator else "without --failover"
-        raise ClusterError(f"{directory} was started {how}: start it so or choose another --dir")
     if failover:
         return found  # brokers are members by their addresses, and etcd has its own on disk
     if all(port_is_free(node.port) for node in found.plan.nodes):
