@@ -39,6 +39,11 @@ def test_a_stranger_hangs_up_on_damaged_bytes() -> None:
     assert not simulate(100355).violation
 
 
+def test_a_stranger_that_keeps_nothing_is_no_copy_of_a_group_of_one() -> None:
+    """Seed 102038: the other node had not joined yet, so the stranger counted, as the rule for classic peers says."""
+    assert not simulate(102038).violation
+
+
 def test_a_seed_replays_event_for_event() -> None:
     first, second = simulate(3, trace=True), simulate(3, trace=True)
     assert first.trace == second.trace

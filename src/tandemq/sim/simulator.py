@@ -726,7 +726,9 @@ class World(Watcher):
                 if link is not None:
                     self.network.close(link)
                 return
-            if link is not None and link.open and have:
+            # A group of one counts a RocketMQ slave for two copies, as it must, and this one keeps nothing.
+            group = node.record.register
+            if link is not None and link.open and have and group is not None and group.size > 1:
                 self.network.send(link, encode_report(have))
 
         link = self.network.connect("stranger", node.name, node.accept, lambda data: feign(data), lambda: None)
