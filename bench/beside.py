@@ -201,7 +201,7 @@ def messages(store: Path) -> set[Place]:
             if magic != MAGIC_BLANK:
                 message = parse_record(data, position, position + size, crc=True)
                 if message.topic == TOPIC:
-                    there.add((message.queue_id, message.queue_offset, message.properties["KEYS"]))
+                    there.add((message.queue_id, message.queue_offset, message.properties.get("KEYS", "")))
     return there
 
 

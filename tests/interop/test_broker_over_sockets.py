@@ -125,7 +125,7 @@ def test_a_dead_name_server_blocks_nobody(tmp_path: Path) -> None:
         assert (await client.send(broker)).code == 0
 
     async def start_without_waiting(cluster: LocalCluster) -> Broker:
-        broker = cluster._build("broker-a", 0, None, {}, None)
+        broker = cluster._build("broker-a", 0, None, {})
         cluster.brokers.append(broker)
         await broker.start()
         await until(lambda: bool(broker.registration.registered_with))

@@ -3,13 +3,14 @@
 A failure prints its seed: `pytest tests/property/test_store_model.py -k 'seed and 123'` replays it (SEEDS may be
 extended by TANDEMQ_SEEDS=from-to).
 
-What months of running did to a store (fifteen trials of a long life), and which model finds it:
+What months of running did to a store (fifteen trials of a long life), and which model finds it (the soak is
+bench/soak.py, of which tests/fault/test_soak.py runs two minutes; the simulator is tests/sim):
 
      1  an empty slave of a master that has deleted files   not here: two nodes; test_pair_long_life.py, soak
      2  numbers of a queue whose messages expired       `retain`, `kill`, `power_cut`, `lose_files`, `copy`
      3  a topic deleted and made anew                   `delete_topic`, `copy`, `take_over`; soak
-     4  a timer at the limit of its properties          not here: a service; test_timers.py
-     5  a smaller maxMessageSize                        not here: a service; test_timers.py
+     4  a timer at the limit of its properties          not here: a service; test_timers.py, of real messages
+     5  a smaller maxMessageSize                        not here: a setting of clients; test_timers.py
      6  timers longer than retention                    not here: services; test_waiting_messages.py, soak
      7  clocks that are set                             `jump_clock`; services: test_services_power_cut.py
      8  a full disk while a slave leaves                not here: two nodes; test_pair_long_life.py

@@ -72,8 +72,10 @@ def test_requests_that_come_together_leave_others_their_turn() -> None:
         task.cancel()
         assert order == list(range(60))  # still one after the other
         assert len(set(between)) >= 60 // 3
-        writer.write(b"".join(encode_request(Command(77, {}, opaque=number)) for number in range(60, 70)))
-        await until(lambda: len(order) == 70, "those that came later")
+        later = b"".join(encode_request(Command(77, {}, opaque=number)) for number in range(60, 70))
+        writer.write(later + b"\xff" * 8)  # and something that is no frame
+        await until(lambda: len(order) == 70, "those that came before the broken one")
+        await until(lambda: not server.connections, "the connection's end")
         writer.close()
         await server.stop()
 

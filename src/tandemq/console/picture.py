@@ -196,7 +196,7 @@ def _member(
 ) -> Member:
     detail = report.detail
     entry = said.get(report.address, {})
-    is_master = _is_master(report) and (master is None or report is master or not report.answers)
+    is_master = _is_master(report) and (master is None or report is master)
     received = _int(detail, "end") if detail else _int(entry, "received")
     follows = str(detail.get("master_replica") or "").partition("#")[0] or str(detail.get("master") or "")
     tone, state = _state(report, entry, is_master, now_ms)

@@ -3,6 +3,7 @@
 Brokers of other versions tell more or less; what is not told is left out.
 """
 
+import re
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -53,6 +54,7 @@ def _lease(seen: Mapping[str, Any]) -> Facts:
 def _electable(seen: Mapping[str, Any]) -> str:
     why = seen.get("refusal") or seen.get("hindrance")
     said = f"can't be elected: {why}" if why else str(seen.get("verdict") or "may be elected")
+    said = re.sub(r"#[0-9a-f]{8,}", "", said)
     return f"{said}; priority {seen['priority']}" if seen.get("priority") is not None else said
 
 

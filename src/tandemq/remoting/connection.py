@@ -217,9 +217,13 @@ class Connection(asyncio.Protocol):
             self._backlog.extend(frames)
         elif frames:
             self._process(frames)
-        if reader.error is not None:
-            self._flush()
-            self.abort(str(reader.error))
+        if reader.error is not None and not self._backlog:
+            self._end_broken()
+
+    def _end_broken(self) -> None:
+        """Ends a connection whose next frame can't be found, once what came before it was served."""
+        self._flush()
+        self.abort(str(self._reader.error))
 
     def _hold(self, size: int) -> None:
         """Accounts for the start of a large frame whose rest has not come."""
@@ -282,7 +286,11 @@ class Connection(asyncio.Protocol):
         frames = list(self._backlog)
         self._backlog.clear()
         self._process(frames)
-        if not self._backlog and self.is_writable and self._transport is not None and not self._transport.is_closing():
+        if self._backlog:
+            return
+        if self._reader.error is not None:
+            self._end_broken()
+        elif self.is_writable and self._transport is not None and not self._transport.is_closing():
             self._transport.resume_reading()
 
     def _pause(self, rest: list[Frame]) -> None:
@@ -380,6 +388,10 @@ class Connection(asyncio.Protocol):
     def unsent_size(self) -> int:
         """Returns the number of bytes handed to the connection that the kernel has not taken yet."""
         return self._out_size + (self._transport.get_write_buffer_size() if self._transport is not None else 0)
+
+    def serve_by(self, dispatch: Dispatch) -> None:
+        """Gives the frames that come from now on to another dispatcher."""
+        self._dispatch = dispatch
 
     def close(self, reason: str = "closed by us") -> None:
         """Ends the connection after what was sent has left."""

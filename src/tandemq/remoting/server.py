@@ -14,7 +14,8 @@ from types import TracebackType
 from tandemq.clock import SystemClock
 from tandemq.codec.acl import CHALLENGE, CHALLENGE_SIZE, SERVER_TIME, SessionCheck
 from tandemq.codec.codes import OperatorCode, ResponseCode
-from tandemq.codec.command import Command, encode_response
+from tandemq.codec.command import ONEWAY_FLAG, RESPONSE_FLAG, Command, decode_command, encode_response
+from tandemq.codec.frame import Frame
 from tandemq.errors import ConfigError
 from tandemq.remoting.access.needs import needs
 from tandemq.remoting.config import RemotingConfig, TlsMode
@@ -41,6 +42,8 @@ OnConnection = Callable[[Connection], None]
 _STALL_CHECK_SECONDS = 1.0
 _TLS_CHOICE_SECONDS = 10.0
 """How long a connection to a permissive port may take to send its first byte."""
+_SURPLUS_SECONDS = 5.0
+"""How long a connection beyond `connectionsPerAddressMax` may take to ask for something and be told why not."""
 CHOOSING_MAX = 512
 """Connections to a permissive port that have sent nothing yet; beyond it, the oldest makes room for the newest."""
 
@@ -105,6 +108,8 @@ class RemotingServer:
             turns=self.turns,
         )
         self.connections: set[Connection] = set()
+        self._per_host: Counter[str] = Counter()
+        """Of `connections`, those from each address."""
         self.port = 0
         """The main port, once started."""
         self._on_connect = on_connect
@@ -237,16 +242,34 @@ class RemotingServer:
             )
             connection.abort("too many connections")
             return
-        self._accepted += 1
         self.connections.add(connection)
         self._all_lost.clear()
+        self._per_host[connection.host] += 1
+        if self._per_host[connection.host] > self.config.connections_per_address_max:
+            self._refused += 1
+            connection.serve_by(self._refuse)
+            asyncio.get_running_loop().call_later(_SURPLUS_SECONDS, connection.abort, "too many from one address")
+            return
+        self._accepted += 1
         if self._on_connect is not None:
             self._on_connect(connection)
+
+    def _refuse(self, connection: Connection, frame: Frame) -> None:
+        """Answers the first request of a connection beyond the limit of its address, and closes the connection."""
+        command, limit = decode_command(frame), self.config.connections_per_address_max
+        remark = f"too many connections from {connection.host}: connectionsPerAddressMax={limit}"
+        log.warning("connection refused peer=%s reason=%r", connection.peer, remark)
+        if not command.flag & (RESPONSE_FLAG | ONEWAY_FLAG):
+            connection.send(encode_response(command.opaque, ResponseCode.SYSTEM_BUSY, remark))
+        connection.close(remark)
 
     def _lost(self, connection: Connection) -> None:
         if connection not in self.connections:
             return
         self.connections.remove(connection)
+        self._per_host[connection.host] -= 1
+        if not self._per_host[connection.host]:
+            del self._per_host[connection.host]
         if not self.connections:
             self._all_lost.set()
         self._closed_bytes_in += connection.bytes_in

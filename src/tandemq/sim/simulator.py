@@ -21,6 +21,7 @@ from random import Random
 
 from tandemq.broker.reign import Own, Seen, Step, View, decide
 from tandemq.codec.ha_classic import Chunk, Head, TransferReader, encode_report
+from tandemq.errors import CodecError
 from tandemq.model.ack_level import AckLevel
 from tandemq.replication.acks import PutStatus
 from tandemq.replication.master_state import MasterTerms, Phase
@@ -717,9 +718,14 @@ class World(Watcher):
 
         def feign(data: bytes) -> None:
             nonlocal have
-            for event in reader.feed(data):
-                have += len(event.data) if isinstance(event, Chunk) else 0
-                have = event.offset if isinstance(event, Head) and have == 0 else have
+            try:
+                for event in reader.feed(data):
+                    have += len(event.data) if isinstance(event, Chunk) else 0
+                    have = event.offset if isinstance(event, Head) and have == 0 else have
+            except CodecError:  # nothing guards that stream against damage on the way
+                if link is not None:
+                    self.network.close(link)
+                return
             if link is not None and link.open and have:
                 self.network.send(link, encode_report(have))
 

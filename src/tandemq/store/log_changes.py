@@ -78,7 +78,12 @@ class LogChanges:
         return max(0, unfinished)
 
     def _has_deletion(self, offset: int) -> bool:
-        """Returns whether queues were deleted that a cut at this offset would bring back."""
+        """Returns whether queues were deleted that a cut at this offset would bring back.
+
+        A dispatch that met a full disk may have followed marks above the position that it will begin at again.
+        """
+        if self._views.queue_table.has_deleted_from(offset):
+            return True
         messages = self._log.messages(offset, self._views.dispatched)
         marks = (decode_mark(message.body) for message in messages if message.topic == LOG_MARK_TOPIC)
         return any(isinstance(mark, TopicDeleted) for mark in marks)

@@ -149,6 +149,10 @@ class QueueTable:
             self._renamed.add(aside)
         return len(keys)
 
+    def has_deleted_from(self, position: int) -> bool:
+        """Returns whether queues with messages were deleted at or above a position, dispatched or on the way there."""
+        return any(at >= position for at, *_ in self._numbers_deleted)
+
     def deleted_below(self, position: int) -> list[Path]:
         """Returns the files put aside for deletions below a position, which a checkpoint there need not keep."""
         return [path for at, _, path in self._put_aside() if at < position]

@@ -129,3 +129,21 @@ def test_the_worst_group_comes_first() -> None:
 
 def test_the_register_is_shown_when_a_broker_tells_it() -> None:
     assert draw_group("a", [master(register={"holder": "x"}), slave()], NOW).register == {"holder": "x"}
+
+
+def test_a_master_that_died_and_was_succeeded_is_a_member_that_is_missing() -> None:
+    replicas = [{"address": "c:1", "state": "in sync", "in_sync": True, "protocol": "extended", "lag_bytes": 0},
+                {"address": "a:1", "state": "not connected", "in_sync": False, "lag_bytes": 70}]  # fmt: skip
+    reigns = {"role": "master", "phase": "open", "epoch": 2, "end": 100, "level": "2", "replicas": replicas}
+    reports = [
+        Report(group="g", broker_id=0, address="a:1", kind="TandemQ", heard_ms=1, answers=False,
+               detail={"role": "master", "epoch": 1, "end": 30}),
+        Report(group="g", broker_id=0, address="b:1", kind="TandemQ", heard_ms=9, detail=reigns),
+        Report(group="g", broker_id=2, address="c:1", kind="TandemQ", heard_ms=9,
+               detail={"role": "slave", "phase": "following", "epoch": 2, "end": 100}),
+    ]  # fmt: skip
+    group = draw_group("g", reports, 10)
+    assert [(m.address, m.is_master, m.tone) for m in group.members] == [
+        ("b:1", True, "healthy"), ("a:1", False, "absent"), ("c:1", False, "healthy"),
+    ]  # fmt: skip
+    assert (group.tone, group.word, group.takes_messages) == ("catching-up", "1 of 2 slaves in sync", True)

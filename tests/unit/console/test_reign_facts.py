@@ -8,7 +8,7 @@ from tandemq.console.reign_facts import coordination_facts, facts_of
 MASTER: dict[str, Any] = {
     "place": "etcd://10.0.0.9:2379/shop", "answers": True, "trouble": "", "revision": 7, "lease_seconds": 5.0,
     "lease_left": 3.2, "vouched": False, "holder": "m:1#x", "priority": 2, "hindrance": "", "refusal": "",
-    "verdict": "reigns", "elections": {}, "without_master_ms": 0,
+    "verdict": "m:1#0123456789abcdef reigns", "elections": {}, "without_master_ms": 0,
 }  # fmt: skip
 SLAVE = {**MASTER, "lease_left": 0.0, "priority": 1, "hindrance": "it is 3 MiB behind", "verdict": ""}
 
@@ -24,7 +24,7 @@ def test_the_lease_is_told_by_who_holds_it_and_each_says_whether_it_may_be_elect
     sections = {title: dict(facts) for title, facts in coordination_facts({"s:1": SLAVE, "m:1": MASTER})}
     assert sections["Coordinator"] == {"place": "etcd://10.0.0.9:2379/shop", "state": "answers"}
     assert sections["Lease"] == {"holder": "m:1", "left": "3.2 of 5 s"}
-    assert sections["Election"]["m:1"] == "reigns; priority 2"
+    assert sections["Election"]["m:1"] == "m:1 reigns; priority 2"
     assert sections["Election"]["s:1"] == "can't be elected: it is 3 MiB behind; priority 1"
 
 

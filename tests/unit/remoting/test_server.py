@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 import uvloop
 
+from tandemq.codec.codes import ResponseCode
 from tandemq.codec.command import Command, encode_request, encode_response
 from tandemq.errors import ConfigError, ConnectFailed, ConnectionLost, RequestTimeout
 from tandemq.remoting.access.control import AccessControl
@@ -155,6 +156,26 @@ def test_connections_beyond_the_limit_are_closed(run: Runner) -> None:
             assert server.status().connections_refused == 1
             for _, link in links:
                 link.close()
+
+    run(story)
+
+
+def test_one_address_has_no_more_connections_than_its_limit(run: Runner) -> None:
+    """The first request on a further one is told why; one that goes makes room."""
+
+    async def story() -> None:
+        async with RemotingServer(config(connections_per_address_max=2), {1: echo}) as server:
+            links = [await asyncio.open_connection(HOST, server.port) for _ in range(2)]
+            await until(lambda: server.status().connections == 2)
+            async with RemotingClient(config()) as client:
+                refused = await client.invoke(f"{HOST}:{server.port}", Command(1), 5)
+                assert refused.code == ResponseCode.SYSTEM_BUSY
+                assert "connectionsPerAddressMax=2" in (refused.remark or "")
+            links[0][1].close()
+            await until(lambda: server.status().connections == 1)
+            async with RemotingClient(config()) as client:
+                assert (await client.invoke(f"{HOST}:{server.port}", Command(1), 5)).code == ResponseCode.SUCCESS
+            links[1][1].close()
 
     run(story)
 

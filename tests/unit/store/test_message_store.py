@@ -8,9 +8,9 @@ from pathlib import Path
 from random import Random
 
 import pytest
-from tests.unit.store.stores import CONFIG, FOREVER, HOST, SYNC, opened, put
+from tests.unit.store.stores import CONFIG, FOREVER, HOST, ROOT, SYNC, opened, put
 
-from tandemq.errors import OffsetOutOfRange, StoreError, StoreLocked
+from tandemq.errors import DiskFull, OffsetOutOfRange, StoreError, StoreLocked
 from tandemq.formats.batch import MessageBatch
 from tandemq.formats.log_mark import LOG_MARK_TOPIC, TopicDeleted
 from tandemq.formats.record import parse_record
@@ -268,3 +268,27 @@ def test_long_topics_need_their_option() -> None:
     with pytest.raises(StoreError, match="autoMessageVersionOnTopicLen"):
         put(store, topic="t" * 128)
     put(store, topic="t" * 127)
+
+
+def test_a_cut_brings_back_a_topic_whose_deletion_a_full_disk_left_half_dispatched() -> None:
+    """Its queue was gone already, and the position of dispatch still below the mark that said so."""
+    disk = MemoryDisk()
+    store = opened(disk)
+    put(store, topic="back")
+    store.dispatch()
+    store.flush_all()
+    cut_at = put(store, b"last")
+    store.append_mark(TopicDeleted("back"))
+    put(store, b"indexed", b"KEYS\x01k\x02")
+    disk.capacity = disk.usage(ROOT)[0]
+    with pytest.raises(DiskFull):
+        store.dispatch()
+    disk.capacity = None
+    store.retain()
+    store.truncate(cut_at)
+    assert store.queue_end("back", 0) == 1
+    assert put_number(store, "back") == 1
+
+
+def put_number(store: MessageStore, topic: str) -> int:
+    return store.append(topic, 0, 0, 0, 1, HOST, 0, 0, b"", b"").queue_offset

@@ -15,6 +15,7 @@ from collections.abc import Callable
 
 from tandemq.broker.new_message import NewMessage
 from tandemq.broker.services.delay_schedule import DelaySchedule
+from tandemq.broker.services.rounds import in_rounds
 from tandemq.broker.services.undeliverable import Undeliverable
 from tandemq.broker.writer import MessageWriter, WriteRefused
 from tandemq.clock import Clock
@@ -55,7 +56,9 @@ class DelayService:
             self.cover_waiting()
             for level in self.schedule.levels:
                 self.schedule.head_is_unknown(level)
-            self._task = asyncio.get_running_loop().create_task(self._run(), name="delayed messages")
+            self._task = asyncio.get_running_loop().create_task(
+                in_rounds(self._wake, self._round), name="delayed messages"
+            )
 
     def cover_waiting(self) -> None:
         """Finds messages in levels that messageDelayLevel no longer has: they are delivered and retained, too."""
@@ -83,19 +86,6 @@ class DelayService:
         """Learns that SCHEDULE_TOPIC_XXXX has a new message in this queue."""
         if not self.schedule.knows_head(queue_id + 1):
             self._wake.set()
-
-    async def _run(self) -> None:
-        while True:
-            self._wake.clear()
-            pause = self._round()
-            if pause == 0:
-                await asyncio.sleep(0)
-                continue
-            try:
-                async with asyncio.timeout(pause):
-                    await self._wake.wait()
-            except TimeoutError:
-                pass
 
     def _round(self) -> float | None:
         """Delivers up to BATCH_MAX due messages.

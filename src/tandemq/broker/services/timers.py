@@ -19,6 +19,7 @@ from collections.abc import Mapping
 
 from tandemq.broker.new_message import NewMessage
 from tandemq.broker.record_slices import messages_of
+from tandemq.broker.services.rounds import in_rounds
 from tandemq.broker.services.timer_heap import TimerHeap, TimerProgress
 from tandemq.broker.services.undeliverable import Undeliverable
 from tandemq.broker.writer import MessageWriter, WriteRefused
@@ -122,7 +123,9 @@ class TimerService:
             self._loaded = self._written = self._last_progress()
             self._read_ms, self._seen = self._loaded.read_ms, self._loaded.seen_below
             self._next = max(self._loaded.settled_below, self._store.reader.queue_range(TIMER_TOPIC, MESSAGES_QUEUE)[0])
-            self._task = asyncio.get_running_loop().create_task(self._run(), name="timer messages")
+            self._task = asyncio.get_running_loop().create_task(
+                in_rounds(self._wake, self._round), name="timer messages"
+            )
 
     async def stop(self) -> None:
         task, self._task = self._task, None
@@ -135,19 +138,6 @@ class TimerService:
         """Learns that rmq_sys_wheel_timer has a new message in this queue."""
         if queue_id == MESSAGES_QUEUE:
             self._wake.set()
-
-    async def _run(self) -> None:
-        while True:
-            self._wake.clear()
-            pause = self._round()
-            if pause == 0:
-                await asyncio.sleep(0)
-                continue
-            try:
-                async with asyncio.timeout(pause):
-                    await self._wake.wait()
-            except TimeoutError:
-                pass
 
     def _round(self) -> float | None:
         """Does a bounded piece of work; returns the seconds until there is more, None when nothing is known to wait."""

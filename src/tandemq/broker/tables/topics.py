@@ -33,9 +33,9 @@ from tandemq.model.topic import (
 )
 
 READ_WRITE = PERM_READ | PERM_WRITE
-QUEUES_MAX = 16_384
-"""More queues than any topic needs; a queue costs a file when it gets its first message, and whoever asks for a topic's
-statistics asks about each of them."""
+QUEUES_MAX = 65_536
+"""More queues than any topic needs; a queue costs a file when it gets its first message. Answers about each of them are
+made in slices."""
 UNIT_TOPIC = 1
 UNIT_SUB_TOPIC = 2
 """topicSysFlag bits (TopicSysFlag)."""

@@ -90,6 +90,8 @@ def _verdict(groups: tuple[Group, ...]) -> tuple[str, str]:
             return f"{names} takes no messages.", "It is the only group."
         take = "takes" if len(without) == 1 else "take"
         return f"{len(without)} of {len(groups)} groups {take} no messages: {names}.", f"The worst comes first.{tail}"
+    if short and len(groups) == 1:
+        return f"{short[0].name} has fewer copies than it should.", "It is the only group."
     if short:
         have = "has" if len(short) == 1 else "have"
         return f"{len(short)} of {len(groups)} groups {have} fewer copies than they should.", "The worst comes first."

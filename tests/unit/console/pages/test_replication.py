@@ -14,5 +14,6 @@ def test_the_verdict_counts_what_takes_no_messages() -> None:
     assert _verdict(draw([well], 2))[0] == "Every group has its master and its copies."
     assert _verdict(draw([shut], 2))[0] == "b takes no messages."
     assert _verdict(draw([well, shut], 2))[0] == "1 of 2 groups takes no messages: b."
+    assert _verdict(draw([master("c", level="2")], 2))[0] == "c has fewer copies than it should."
     assert _verdict(draw([well, master("c", level="2")], 2))[0] == "1 of 2 groups has fewer copies than they should."
     assert _verdict(())[0] == "No broker is known."
