@@ -13,10 +13,11 @@ from collections import Counter
 from typing import TYPE_CHECKING, Any
 
 from tandemq.broker.coordinator import Coordinator, Holder
+from tandemq.broker.register_fit import address_of, is_refused, refusal_of
 from tandemq.broker.register_move import RegisterMove
 from tandemq.broker.reign_lease import ReignLease
 from tandemq.broker.succession import Succession
-from tandemq.codec.ha_register import GROUP_HOME, Member, Register
+from tandemq.codec.ha_register import Member, Register
 from tandemq.errors import CodecError, CoordinatorError, RemotingError, ReplicationError
 from tandemq.replication.decisions import Propose
 from tandemq.replication.election import Candidate, Step, Verdict, View, decide, hindrance_of
@@ -38,7 +39,6 @@ STAND_SECONDS = 3.0
 RETRY_SECONDS = 0.5
 PROBES = 20
 PROBE_PAUSE = 0.03
-PROBE_SECONDS = 0.3
 OPEN_PAUSE = 0.005
 START_PAUSE = 0.01
 UNREAD = "the coordinator has not answered yet"
@@ -489,53 +489,3 @@ class Failover:
         """This master steps down for another one: it does not stand again before that one had its time."""
         self._hands_over = True
         self._not_before = self._clock.monotonic() + 2 * self.lease.seconds
-
-
-def refusal_of(coordinator: Coordinator, stored: Register | None) -> str:
-    """Why a replica with this stored register takes no part with that coordinator, and what to do."""
-    found = coordinator.register
-    if coordinator.damage:
-        return f'{coordinator.damage}; see docs/operations.md, "etcd was lost"'
-    if stored is None:
-        return ""
-    if found is None and stored.home == GROUP_HOME:
-        return 'the register of this group lives in the group itself; see docs/operations.md, "From a manual group"'
-    if found is None:
-        return (
-            "etcd has no register of this group, this replica knows of epoch "
-            f'{stored.epoch}: etcd was made anew, or this is another one; see docs/operations.md, "etcd was lost"'
-        )
-    if stored.group_id != found.group_id:
-        return f"etcd has the register of another group of this name ({found.group_id}, not {stored.group_id})"
-    if found.home == GROUP_HOME:
-        return "the register of this group lives in the group itself: take haCoordinator out of the file"
-    if found.home != coordinator.home or (stored.home != found.home and not is_newer(found, stored)):
-        return (
-            f"the register lives in {found.home}, this is {coordinator.home}: etcd was restored from a backup, or "
-            'haCoordinator names another one; see docs/operations.md, "etcd was lost"'
-        )
-    if is_newer(stored, found):
-        return (
-            f"etcd has the register of epoch {found.epoch}, revision {found.revision}, older than what this replica "
-            f"has stored ({stored.epoch}, {stored.revision}): etcd was restored from a backup; see "
-            'docs/operations.md, "etcd was lost"'
-        )
-    return ""
-
-
-def address_of(register: Register, replica: str) -> str:
-    member = register.find(replica)
-    return (member.address if member is not None else "") or place_of(replica)
-
-
-async def is_refused(host: str, port: int) -> bool:
-    """Whether a host answers that nobody listens on a port: not silence, not an unreachable network."""
-    try:
-        async with asyncio.timeout(PROBE_SECONDS):
-            _, writer = await asyncio.open_connection(host, port)
-    except ConnectionRefusedError:
-        return True
-    except (OSError, TimeoutError):
-        return False
-    writer.close()
-    return False

@@ -5,6 +5,8 @@ with Machines(("etcd", "a", "b")) as machines:
     machines.cut("a", "b"); machines.heal()
 """
 
+import contextlib
+import itertools
 import os
 import subprocess
 from collections.abc import Sequence
@@ -13,6 +15,7 @@ from types import TracebackType
 NETWORK = "10.77.0"
 HERE = f"{NETWORK}.1"
 """Where the test itself is."""
+_COUNT = itertools.count()
 
 
 def _ip(*words: str) -> None:
@@ -32,7 +35,8 @@ def namespaces_work() -> bool:
 
 class Machines:
     def __init__(self, names: Sequence[str]) -> None:
-        self._mark = f"tq{os.getpid()}"
+        # The kernel takes a moment to forget a link: each set has its own names, of at most 15 characters.
+        self._mark = f"tq{os.getpid()}x{next(_COUNT)}"
         self._numbers = {name: number for number, name in enumerate(names, 10)}
         self._cuts: set[tuple[str, str]] = set()
 
@@ -47,6 +51,14 @@ class Machines:
         return f"{self._mark}-{name}"
 
     def __enter__(self) -> "Machines":
+        try:
+            self._make()
+        except BaseException:
+            self._remove()
+            raise
+        return self
+
+    def _make(self) -> None:
         bridge = f"{self._mark}br"
         _ip("link", "add", bridge, "type", "bridge")
         _ip("addr", "add", f"{HERE}/24", "dev", bridge)
@@ -62,14 +74,18 @@ class Machines:
                 ("link", "set", "lo", "up"),
             ):
                 _ip("-n", space, *words)
-        return self
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
+        self._remove()
+
+    def _remove(self) -> None:
         for name in self._numbers:
-            _ip("netns", "del", self._namespace(name))
-        _ip("link", "del", f"{self._mark}br")
+            with contextlib.suppress(subprocess.CalledProcessError):
+                _ip("netns", "del", self._namespace(name))
+        with contextlib.suppress(subprocess.CalledProcessError):
+            _ip("link", "del", f"{self._mark}br")
 
     def cut(self, one: str, other: str) -> None:
         """Nothing gets through between two machines, in either direction, and nobody is told."""

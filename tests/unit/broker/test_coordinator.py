@@ -7,7 +7,7 @@ import msgspec
 import pytest
 
 from tandemq.broker.coordinator import Coordinator, Holder, tls_context
-from tandemq.broker.failover import address_of, refusal_of
+from tandemq.broker.register_fit import address_of, refusal_of
 from tandemq.clock import SystemClock
 from tandemq.codec.ha_register import Member, Register
 from tandemq.errors import ConfigError, CoordinatorError

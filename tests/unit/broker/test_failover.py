@@ -5,10 +5,8 @@ from pathlib import Path
 
 import pytest
 
-from tandemq.broker.addresses import free_port
 from tandemq.broker.broker import Broker
 from tandemq.broker.config import BrokerConfig, BrokerRole
-from tandemq.broker.failover import is_refused
 from tandemq.errors import ConfigError, ReplicationError
 from tandemq.remoting.config import RemotingConfig
 from tandemq.replication.config import ReplicationConfig
@@ -32,17 +30,6 @@ def test_a_slave_with_a_coordinator_is_refused() -> None:
             BrokerConfig(role=BrokerRole.SLAVE, broker_id=1),
             replication_config=ReplicationConfig(coordinator="etcd://a:1"),
         )
-
-
-def test_a_port_nobody_listens_on_is_refused_and_one_that_hangs_is_not() -> None:
-    async def story() -> None:
-        port = free_port(HOST)
-        assert await is_refused(HOST, port)
-        server = await asyncio.start_server(lambda reader, writer: None, HOST, port)
-        async with server:
-            assert not await is_refused(HOST, port)
-
-    asyncio.run(story())
 
 
 def test_a_lone_broker_begins_a_group_and_reigns_on_after_a_restart(tmp_path: Path) -> None:

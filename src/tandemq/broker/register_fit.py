@@ -1,0 +1,64 @@
+"""Whether what a replica has stored fits to what its coordinator has; and where the brokers of a register are.
+
+What is stored came from the coordinator, so what is read there afterwards is never older, unless it lost something:
+then nobody begins anew over it, and the operator is told what to do.
+"""
+
+import asyncio
+
+from tandemq.broker.coordinator import Coordinator
+from tandemq.codec.ha_register import GROUP_HOME, Register
+from tandemq.replication.epochs import place_of
+from tandemq.replication.register import is_newer
+
+PROBE_SECONDS = 0.3
+
+
+def refusal_of(coordinator: Coordinator, stored: Register | None) -> str:
+    """Why a replica with this stored register takes no part with that coordinator, and what to do."""
+    found = coordinator.register
+    if coordinator.damage:
+        return f'{coordinator.damage}; see docs/operations.md, "etcd was lost"'
+    if stored is None:
+        return ""
+    if found is None and stored.home == GROUP_HOME:
+        return 'the register of this group lives in the group itself; see docs/operations.md, "From a manual group"'
+    if found is None:
+        return (
+            "etcd has no register of this group, this replica knows of epoch "
+            f'{stored.epoch}: etcd was made anew, or this is another one; see docs/operations.md, "etcd was lost"'
+        )
+    if stored.group_id != found.group_id:
+        return f"etcd has the register of another group of this name ({found.group_id}, not {stored.group_id})"
+    if found.home == GROUP_HOME:
+        return "the register of this group lives in the group itself: take haCoordinator out of the file"
+    if found.home != coordinator.home or (stored.home != found.home and not is_newer(found, stored)):
+        return (
+            f"the register lives in {found.home}, this is {coordinator.home}: etcd was restored from a backup, or "
+            'haCoordinator names another one; see docs/operations.md, "etcd was lost"'
+        )
+    if is_newer(stored, found):
+        return (
+            f"etcd has the register of epoch {found.epoch}, revision {found.revision}, older than what this replica "
+            f"has stored ({stored.epoch}, {stored.revision}): etcd was restored from a backup; see "
+            'docs/operations.md, "etcd was lost"'
+        )
+    return ""
+
+
+def address_of(register: Register, replica: str) -> str:
+    member = register.find(replica)
+    return (member.address if member is not None else "") or place_of(replica)
+
+
+async def is_refused(host: str, port: int) -> bool:
+    """Whether a host answers that nobody listens on a port: not silence, not an unreachable network."""
+    try:
+        async with asyncio.timeout(PROBE_SECONDS):
+            _, writer = await asyncio.open_connection(host, port)
+    except ConnectionRefusedError:
+        return True
+    except (OSError, TimeoutError):
+        return False
+    writer.close()
+    return False
