@@ -74,7 +74,7 @@ def test_spark_without_its_packages(alone: Cli, tmp_path: Path) -> None:
         ("haSharedkey=secret", "haSharedkey: no such option; did you mean haSharedKey?"),
         ("haMasterAddress=10.0.0.1", "haMasterAddress=10.0.0.1: must be host:port"),
         ("haMasterAddress=10.0.0.1:0", "must be host:port"),
-        ("fileReservedTime=0", "fileReservedTime=0: must be at least 1 h"),
+        ("fileReservedTime=0", "fileReservedTime=0: must be from 1 to 10000000 h"),
     ],
 )
 def test_a_mistake_in_a_file_stops_the_start(alone: Cli, tmp_path: Path, line: str, told: str) -> None:

@@ -90,7 +90,13 @@ class StoreConfig:
     message_delay_level: str = setting("messageDelayLevel", DELAY_LEVELS_DEFAULT, "Delays of levels 1, 2, …")
     delete_when: str = setting("deleteWhen", "04", "Local hours, separated by ;, at which expired files are deleted.")
     file_reserved_hours: int = setting(
-        "fileReservedTime", 72, "How long a commit-log file is kept.", unit="h", minimum=1, maximum=87_600, tunable=True
+        "fileReservedTime",
+        72,
+        "How long a commit-log file is kept.",
+        unit="h",
+        minimum=1,
+        maximum=10_000_000,
+        tunable=True,
     )
     delete_batch_max: int = setting("deleteFileBatchMax", 10, "Most files deleted in one run.", minimum=1)
     disk_used_ratio_max: int = setting(
