@@ -1,6 +1,7 @@
 """`tandemq sim`: the replicated group under simulated faults, many seeds or one with its trace."""
 
 import contextlib
+import json
 import logging
 import os
 import sys
@@ -30,6 +31,9 @@ def sim(
         bool, typer.Option("--verbose", help="A line for every seed, not only for broken ones.")
     ] = False,
     report: Annotated[Path | None, typer.Option(help="Write what was run and its outcome to this file.")] = None,
+    as_json: Annotated[
+        bool, typer.Option("--json", help="Print only the counts and the broken seeds, as JSON.")
+    ] = False,
 ) -> None:
     """Prints every broken seed and one line at the end; exit code 1 if any promise was broken."""
     logging.disable()  # what stores and state machines of the simulation say belongs to its trace
@@ -39,14 +43,17 @@ def sim(
     sums = SeedsReport(chosen.start)
     with contextlib.suppress(KeyboardInterrupt):  # then it tells of those that were run
         for result in _results(chosen, trace, mutant):
-            if trace:
+            if trace and not as_json:
                 print("\n".join(result.trace))
-            if result.violation or verbose or seed is not None:
+            if (result.violation or verbose or seed is not None) and not as_json:
                 print(result.summary, flush=True)
             sums.add(result)
     took, broken = clock.monotonic() - began, len(sums.broken)
-    rate = sums.count / took * 60
-    print(f"{sums.count} seeds, {broken} broken, {took:.1f} s ({rate:.0f} seeds a minute)")
+    if as_json:
+        told = {"first": chosen.start, "seeds": sums.count, "broken": sums.broken, "seconds": round(took, 1)}
+        print(json.dumps(told))
+    else:
+        print(f"{sums.count} seeds, {broken} broken, {took:.1f} s ({sums.count / took * 60:.0f} seeds a minute)")
     if report is not None:
         command = f"tandemq sim --first {chosen.start} --seeds {sums.count} --report {report}"
         busy = sum(os.times()[:2])

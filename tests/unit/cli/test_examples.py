@@ -9,7 +9,7 @@ from tandemq.cli.examples import EXAMPLES, attach_examples
 from tandemq.cli.main import NOUNS, app, load_noun
 
 SERVERS = {"tandemq broker", "tandemq namesrv", "tandemq console"}
-PROGRAMS_OF_CONTRIBUTORS = {"tandemq bench", "tandemq sim"}
+PROGRAMS_OF_CONTRIBUTORS = {"tandemq bench"}
 
 
 class FakeCommand:
