@@ -95,6 +95,10 @@ def _verdict(groups: tuple[Group, ...]) -> tuple[str, str]:
     if short:
         have = "has" if len(short) == 1 else "have"
         return f"{len(short)} of {len(groups)} groups {have} fewer copies than they should.", "The worst comes first."
+    silent = [group for group in groups if group.tone == UNKNOWN]
+    if silent:
+        names = ", ".join(group.name for group in silent)
+        return "Every group has its master.", f"Of its copies nothing is told here: {names}."
     return "Every group has its master and its copies.", ""
 
 

@@ -17,3 +17,8 @@ def test_the_verdict_counts_what_takes_no_messages() -> None:
     assert _verdict(draw([master("c", level="2")], 2))[0] == "c has fewer copies than it should."
     assert _verdict(draw([well, master("c", level="2")], 2))[0] == "1 of 2 groups has fewer copies than they should."
     assert _verdict(())[0] == "No broker is known."
+
+
+def test_copies_that_a_broker_does_not_tell_of_are_not_claimed() -> None:
+    silent = Report(group="r", broker_id=0, address="r:1", kind="RocketMQ 4", heard_ms=1, detail={"replicas": []})
+    assert _verdict(draw([silent], 2)) == ("Every group has its master.", "Of its copies nothing is told here: r.")
