@@ -277,11 +277,13 @@ class Recovery:
     def _shown_before(self) -> int:
         """Returns how far readers were shown the log: only what was confirmed ever got into a checkpoint or a queue.
 
-        A replica's record is saved when something changes in its group, so it may be much older than that.
+        Nor did anything else become old enough to be deleted, which is what `queue-starts` is saved for. A replica's
+        record is saved when something changes in its group, so it may be much older than that.
         """
-        if self.truncation is not None:
-            return 0  # the log was being cut: what lies above the cut was shown to nobody
-        return max(self._queues_end(), 0 if self._foreign else self._vouched)
+        expired = self.starts.offset if self.starts is not None else 0
+        if self.truncation is not None:  # the log was being cut: what lies above the cut was shown to nobody
+            return expired if expired <= self.truncation.offset else 0
+        return max(expired, self._queues_end(), 0 if self._foreign else self._vouched)
 
     def _queues_end(self) -> int:
         """Returns the end of the newest record that any queue points to."""
