@@ -388,7 +388,10 @@ class Recovery:
             return True
         if not self._keep_index(start, exact, same_boot):
             self.problem = "the index does not end as the checkpoint says"
-        elif not self._foreign and (problem := index_problem(self.index, self.log, start)):
+            return False
+        # A killed process leaves keys above the start too; what they are taken for must be there as well.
+        stop = self.log.appended if self.indexed_to > start else start
+        if not self._foreign and (problem := index_problem(self.index, self.log, stop)):
             self.problem = problem
         return not self.problem
 
