@@ -222,3 +222,25 @@ def test_what_was_about_to_expire_is_dispatched_whatever_was_confirmed(monkeypat
     while store.dispatch():
         pass
     check_filled(store)
+
+
+def test_a_queue_whose_only_message_left_was_not_durable_goes_on_where_it_was() -> None:
+    """Its older messages expired, a power cut took the newest, the views are lost: its numbers must not begin anew."""
+    disk, clock = CrashableDisk(), ManualClock()
+    store = opened(disk, clock=clock)
+    for _ in range(2):
+        put(store, queue_id=1)
+    for _ in range(30):
+        put(store, bytes(300))
+    while store.dispatch():
+        pass
+    store.flush_all()
+    put(store, queue_id=1)
+    store.dispatch()
+    assert store.retain(clock.wall_ms() + 1000 * 3_600_000, manual=True) > 0
+    store.abandon()
+    disk = disk.after_crash()
+    disk.remove(ROOT / "checkpoint")
+    disk.remove_tree(ROOT / "consumequeue")
+    store = opened(disk, clock=clock)
+    assert [store.queue_end("t", queue_id) for queue_id in range(2)] == [30, 2]
