@@ -282,13 +282,15 @@ class CrashableDisk(MemoryDisk):
 
     def sync_directory(self, path: Path) -> None:
         super().sync_directory(path)
-        rest = []
+        rest: list[tuple[Path, dict[Path, _File | None]]] = []
         for directory, names in self._pending_names:
             if directory == path:
                 _settle(self._durable_names, names)
+                # What happened to these names before is history: a later sync of its directory must not repeat it.
+                rest = [(where, _without(earlier, names)) for where, earlier in rest]
             else:
                 rest.append((directory, names))
-        self._pending_names = rest
+        self._pending_names = [(where, names) for where, names in rest if names]
 
     def survives(self, path: Path) -> bool:
         """Whether a power cut would leave this very file under its name."""
@@ -325,6 +327,13 @@ def _settle(durable: dict[Path, _File], names: dict[Path, _File | None]) -> None
             durable.pop(name, None)
         else:
             durable[name] = file
+
+
+def _without(names: dict[Path, _File | None], settled: dict[Path, _File | None]) -> dict[Path, _File | None]:
+    """Returns the changes of names that others have not overtaken."""
+    if names.keys().isdisjoint(settled):
+        return names
+    return {name: file for name, file in names.items() if name not in settled}
 
 
 def _survivor(file: _File, random: Random | None) -> bytearray:

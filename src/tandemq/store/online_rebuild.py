@@ -243,7 +243,8 @@ class OnlineRebuild:
         def sync() -> None:
             for path in files:
                 disk.sync_file(path)
-            for directory in sorted(directories, key=lambda path: -len(path.parts)):
+            # The deepest first, and always in one order, so that a simulation can be repeated.
+            for directory in sorted(directories, key=lambda path: (-len(path.parts), path)):
                 disk.sync_directory(directory)
 
         return sync

@@ -13,6 +13,8 @@ from tandemq.store.disk import Disk
 
 _ASIDE = "d"
 """What names of directories put aside begin with: a name of digits would be a queue to RocketMQ."""
+EVERYTHING = 1 << 62
+"""Above every offset of a log."""
 NAME_BYTES_MAX = 255
 """What a file system takes as one name."""
 
@@ -182,14 +184,17 @@ class QueueTable:
 
     # -- all of them
 
-    def starts(self, first_offset: int) -> QueueStarts:
-        """Returns what the queues look like at an offset that the log will begin at."""
+    def starts(self, first_offset: int, durable: int = EVERYTHING) -> QueueStarts:
+        """Returns what the queues look like at an offset that the log will begin at.
+
+        What the log holds from `durable` on may be gone after a crash, and tells nothing then.
+        """
         found = QueueStarts(first_offset)
-        for _ in self.starts_steps(found):
+        for _ in self.starts_steps(found, durable):
             pass
         return found
 
-    def starts_steps(self, found: QueueStarts) -> Iterator[None]:
+    def starts_steps(self, found: QueueStarts, durable: int = EVERYTHING) -> Iterator[None]:
         """Puts what the queues look like at its offset into `found`, queue by queue."""
         first_offset = found.offset
         # A crash may take the mark of a deletion back; the queue is there at this offset all the same.
@@ -200,6 +205,8 @@ class QueueTable:
         for key, queue in list(self.table.items()):
             if queue.count and queue.is_idle(first_offset):
                 found.idle.setdefault(key, queue.count)
+            elif queue.count and queue.last_physical >= durable and (number := queue.lower_bound(first_offset)):
+                found.idle.setdefault(key, number)  # its next message has it, if the log keeps that one
             if begin := queue.begin_after(first_offset):
                 found.begin[key] = begin
             if queue.is_fileless:

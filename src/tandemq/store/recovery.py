@@ -277,11 +277,13 @@ class Recovery:
     def _shown_before(self) -> int:
         """Returns how far readers were shown the log: only what was confirmed ever got into a checkpoint or a queue.
 
-        A replica's record is saved when something changes in its group, so it may be much older than that.
+        Nor did anything else become old enough to be deleted, which is what `queue-starts` is saved for. A replica's
+        record is saved when something changes in its group, so it may be much older than that.
         """
-        if self.truncation is not None:
-            return 0  # the log was being cut: what lies above the cut was shown to nobody
-        return max(self._queues_end(), 0 if self._foreign else self._vouched)
+        expired = self.starts.offset if self.starts is not None else 0
+        if self.truncation is not None:  # the log was being cut: what lies above the cut was shown to nobody
+            return expired if expired <= self.truncation.offset else 0
+        return max(expired, self._queues_end(), 0 if self._foreign else self._vouched)
 
     def _queues_end(self) -> int:
         """Returns the end of the newest record that any queue points to."""
@@ -386,7 +388,10 @@ class Recovery:
             return True
         if not self._keep_index(start, exact, same_boot):
             self.problem = "the index does not end as the checkpoint says"
-        elif not self._foreign and (problem := index_problem(self.index, self.log, start)):
+            return False
+        # A killed process leaves keys above the start too; what they are taken for must be there as well.
+        stop = self.log.appended if self.indexed_to > start else start
+        if not self._foreign and (problem := index_problem(self.index, self.log, stop)):
             self.problem = problem
         return not self.problem
 

@@ -355,7 +355,8 @@ class Views:
 
     def save_starts(self, first_offset: int) -> None:
         """Keeps what only files tell that are about to be deleted, for a log that will begin at an offset."""
-        self.starts = self.queue_table.starts(first_offset)
+        # All others who save it have synced the log before.
+        self.starts = self.queue_table.starts(first_offset, self._flusher.flushed)
         self._starts_file.replacement(encode_starts(self.starts))()
 
     def _current_starts(self, now: QueueStarts) -> QueueStarts:

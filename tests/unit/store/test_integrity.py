@@ -4,7 +4,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from tests.unit.store.stores import CONFIG, ROOT, check_filled, filled, opened
+from tests.unit.store.stores import CONFIG, ROOT, check_filled, filled, opened, put
 
 from tandemq.sim.disk import MemoryDisk
 from tandemq.store.verify import verify
@@ -65,6 +65,38 @@ def test_a_whole_store_is_not_built_anew(what: str) -> None:
     if what == "a kill":
         disk.create_file(ROOT / "abort", 0)
     store = opened(disk)
+    assert store.recovered is not None
+    assert (store.recovered.problem, store.recovered.rebuilt) == ("", False)
+    check_filled(store, 300)
+
+
+def killed_after_checkpoint(count: int) -> MemoryDisk:
+    """A disk whose checkpoint vouches for a message without a key; others with keys were dispatched before the kill."""
+    disk = MemoryDisk()
+    store = opened(disk)
+    put(store, queue_id=2)
+    store.dispatch()
+    store.flush_all()
+    for n in range(count):
+        put(store, bytes(300), f"KEYS\x01k{n}\x02".encode(), queue_id=n % 2)
+    while store.dispatch():
+        pass
+    store.abandon()
+    assert len(files(disk, ROOT / "index")) > count // 100
+    return disk
+
+
+@pytest.mark.parametrize("damage", [damage for damage in DAMAGES if "index" in damage])
+@pytest.mark.parametrize("count", [150, 300])
+def test_damage_above_the_checkpoint_of_a_killed_process_is_mended(count: int, damage: str) -> None:
+    """What a kill left in the index is used again, unless a part of it is missing."""
+    disk = killed_after_checkpoint(count)
+    DAMAGES[damage](disk)
+    check_filled(opened(disk), count)
+
+
+def test_a_kill_after_many_keys_builds_nothing_anew() -> None:
+    store = opened(killed_after_checkpoint(300))
     assert store.recovered is not None
     assert (store.recovered.problem, store.recovered.rebuilt) == ("", False)
     check_filled(store, 300)

@@ -8,8 +8,9 @@ from tests.unit.store.stores import CONFIG, ROOT, check_filled, filled, opened, 
 from tandemq.errors import CorruptLog
 from tandemq.formats.log_mark import TopicDeleted
 from tandemq.sim.clock import ManualClock
-from tandemq.sim.disk import CrashableDisk, MemoryDisk
+from tandemq.sim.disk import CrashableDisk, MemoryDisk, PowerCut
 from tandemq.store.message_store import MessageStore
+from tandemq.store.segments import SegmentChain
 
 HALF = b"\x00\x00\x01\x00\xda\xa3\x20\xa7" + bytes(300)
 
@@ -195,3 +196,51 @@ def test_what_expired_after_the_last_checkpoint_is_still_told(crash: str) -> Non
     assert [store.queue_end(*key) for key in (("gone", 0), ("t", 1), ("t", 0))] == [0, 3, 30]
     assert store.recovered is not None
     assert "vouches" in store.recovered.problem
+
+
+def test_what_was_about_to_expire_is_dispatched_whatever_was_confirmed(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Retention stops after it saved what the files tell and before they go; then the views are lost.
+
+    The replica's record is old, so it says that nothing was confirmed. Dispatch must not begin above what is there.
+    """
+
+    def stop(chain: SegmentChain) -> int:
+        raise PowerCut("before the first file goes")
+
+    disk, clock = CrashableDisk(), ManualClock()
+    filled(disk)
+    store = opened(disk, clock=clock)
+    monkeypatch.setattr(SegmentChain, "drop_oldest", stop)
+    with pytest.raises(PowerCut):
+        store.retain(clock.wall_ms() + 1000 * 3_600_000, manual=True)
+    store.abandon()
+    disk = disk.after_crash(keep_all=True)
+    disk.remove(ROOT / "checkpoint")
+    disk.remove_tree(ROOT / "consumequeue")
+    store = opened(disk, clock=clock, confirmed=0)
+    store.set_confirmed(None)
+    while store.dispatch():
+        pass
+    check_filled(store)
+
+
+def test_a_queue_whose_only_message_left_was_not_durable_goes_on_where_it_was() -> None:
+    """Its older messages expired, a power cut took the newest, the views are lost: its numbers must not begin anew."""
+    disk, clock = CrashableDisk(), ManualClock()
+    store = opened(disk, clock=clock)
+    for _ in range(2):
+        put(store, queue_id=1)
+    for _ in range(30):
+        put(store, bytes(300))
+    while store.dispatch():
+        pass
+    store.flush_all()
+    put(store, queue_id=1)
+    store.dispatch()
+    assert store.retain(clock.wall_ms() + 1000 * 3_600_000, manual=True) > 0
+    store.abandon()
+    disk = disk.after_crash()
+    disk.remove(ROOT / "checkpoint")
+    disk.remove_tree(ROOT / "consumequeue")
+    store = opened(disk, clock=clock)
+    assert [store.queue_end("t", queue_id) for queue_id in range(2)] == [30, 2]
