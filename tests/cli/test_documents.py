@@ -203,7 +203,7 @@ def test_the_blocks_of_the_pages(reader: Reader) -> None:
         for block in blocks:
             if block.page == page and block not in on_a_store:
                 run_block(reader, block)
-    reader.runs("tandemq context use -")  # the page on security left one with TLS
+        reader.runs("tandemq context use -")  # the page on security leaves one with TLS
     stop_the_slave(reader)
     for block in on_a_store:
         run_block(reader, block)

@@ -155,7 +155,7 @@ def _json(data: bytes) -> None:
 
 
 def _session(data: bytes) -> None:
-    reader = ha_session.FrameReader()
+    reader = ha_session.SessionReader()
     for event in reader.feed(data):
         if isinstance(event, ha_classic.Head):
             struct.pack(">qqq", event.epoch, event.offset, event.confirmed)
