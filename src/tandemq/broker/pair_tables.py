@@ -136,7 +136,7 @@ class BrokerTables:
             if told.is_part:
                 self.dispatched()
             self._held.drop(table)
-            self._take(told, position)
+            self._take(told, position, is_of_rocketmq=not mark)
         if mark and table in IN_PARTS and not (table == "topics" and self._broker.topics.adopted):
             self._bases[table] = _Base(mark, self._changes(table).count)
 
@@ -184,13 +184,13 @@ class BrokerTables:
             topics, _ = bodies.topic_table_of(found)
             broker.topics.put_all([topics[name] for name in broker.topics.adopted if name in topics])
 
-    def _take(self, told: Told, position: int | None) -> None:
+    def _take(self, told: Told, position: int | None, *, is_of_rocketmq: bool = False) -> None:
         broker, table, version = self._broker, told.table, told.version
         if table == "topics":
             if told.is_part:
                 broker.topics.take_part(told.entries, version)
             elif version != broker.topics.version or broker.topics.adopted:
-                broker.topics.replace_all(told.entries.values(), version)
+                broker.topics.replace_all(told.entries.values(), version, keeps_adopted=is_of_rocketmq)
         elif table == "groups":
             if told.is_part:
                 broker.groups.take_part(told.entries, version, told.forbidden)

@@ -200,13 +200,17 @@ class TopicTable:
             self.changes.note(config.name)
             self.version = self.version.next(self._wall_ms(), self.state_version)
 
-    def replace_all(self, configs: Iterable[TopicConfig], version: DataVersion) -> None:
-        """Takes over a master's table as it is, on its slave; the slave's own system topics stay."""
+    def replace_all(self, configs: Iterable[TopicConfig], version: DataVersion, *, keeps_adopted: bool = False) -> None:
+        """Takes over a master's table as it is, on its slave; the slave's own system topics stay.
+
+        `keeps_adopted`: so do topics that only the log knows, because the table may be older than the log, as that of a
+        RocketMQ slave is for ten seconds.
+        """
         taken = {config.name: config for config in configs if topic_name_problem(config.name) is None}
-        for name in self.system:
+        self.adopted = self.adopted.difference(taken) if keeps_adopted else set()
+        for name in self.system | self.adopted:
             if name in self._configs:
                 taken.setdefault(name, self._configs[name])
-        self.adopted.clear()
         self._leaving.clear()
         before, self._configs, self.version = self._configs, taken, version
         names = [name for name, config in taken.items() if before.get(name) != config]

@@ -157,6 +157,19 @@ def test_a_deleted_topic_is_not_taken_in_from_the_log_before_its_deletion() -> N
     assert topics.adopt([("T", 0)]) == ["T"], "these are newer"
 
 
+def test_a_masters_table_that_is_older_than_the_log_takes_no_adopted_topic_away() -> None:
+    """A RocketMQ slave learns topics every ten seconds; an observer of it has their messages before."""
+    topics, _ = table()
+    topics.adopt([("late", 1)])
+    topics.replace_all([TopicConfig(name="other")], DataVersion(0, 5, 1), keeps_adopted=True)
+    assert topics.all()["late"].write_queues == 2
+    topics.replace_all([TopicConfig(name="late", write_queues=8)], DataVersion(0, 6, 2), keeps_adopted=True)
+    assert topics.all()["late"].write_queues == 8
+    assert not topics.adopted
+    topics.replace_all([], DataVersion(0, 7, 3), keeps_adopted=True)
+    assert "late" not in topics, "a table that knew it has the last word"
+
+
 def test_a_topic_adopted_from_an_older_part_of_the_log_goes_where_the_log_says_so() -> None:
     topics, _ = table()
     topics.adopt([("T", 0)])
