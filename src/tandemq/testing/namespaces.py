@@ -12,7 +12,8 @@ import subprocess
 from collections.abc import Sequence
 from types import TracebackType
 
-NETWORK = "10.77.0"
+NETWORK = f"10.77.{os.getpid() % 254}"
+"""Another one for each process of tests: what a killed one left has the same addresses on another bridge."""
 HERE = f"{NETWORK}.1"
 """Where the test itself is."""
 _COUNT = itertools.count()
@@ -81,7 +82,9 @@ class Machines:
         self._remove()
 
     def _remove(self) -> None:
-        for name in self._numbers:
+        for name, number in self._numbers.items():
+            with contextlib.suppress(subprocess.CalledProcessError):
+                _ip("link", "del", f"{self._mark}v{number}")  # else a process that is left in there keeps it
             with contextlib.suppress(subprocess.CalledProcessError):
                 _ip("netns", "del", self._namespace(name))
         with contextlib.suppress(subprocess.CalledProcessError):
