@@ -46,7 +46,7 @@ class StoreHands:
     def log_ends(self) -> LogEnds:
         """Where the log begins and ends, for a state machine that begins, with nothing behind its end any more.
 
-        A large frame is received behind the end before it counts; its session may have died since. Whatever history is
+        A large frame is received past the end before it counts; its session may have died since. Whatever history is
         saved from here on, these bytes are not part of it.
         """
         store = self.store
