@@ -23,7 +23,7 @@ from tandemq.replication.decisions import Propose
 from tandemq.replication.election import Candidate, Step, Verdict, View, decide, hindrance_of
 from tandemq.replication.epochs import place_of, rank
 from tandemq.replication.fence import Fence
-from tandemq.replication.master_state import Phase
+from tandemq.replication.mastership.core import Phase
 from tandemq.replication.metadata import ask_ha_info
 from tandemq.replication.register import is_newer
 

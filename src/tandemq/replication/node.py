@@ -24,7 +24,8 @@ from tandemq.replication.decisions import Propose
 from tandemq.replication.epochs import ReplicaRecord, must_ask, new_identity, place_of
 from tandemq.replication.hands import StoreHands
 from tandemq.replication.master import MasterShell
-from tandemq.replication.master_state import MasterState, MasterTerms, Phase
+from tandemq.replication.master_state import MasterState
+from tandemq.replication.mastership.core import MasterTerms, Phase
 from tandemq.replication.relay import RelayShell
 from tandemq.replication.relay_state import RelayLog, RelayState, RelayTerms
 from tandemq.replication.session import Departure, Session, have_all

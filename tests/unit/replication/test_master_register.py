@@ -13,7 +13,8 @@ from tandemq.model.ack_level import AckLevel
 from tandemq.replication.acks import AckQueue, PutStatus
 from tandemq.replication.decisions import Close, Decision, LogEnds, Note, Opened, Prepare, Save, Send, SteppedDown
 from tandemq.replication.epochs import Promise, ReplicaRecord, from_items, to_items
-from tandemq.replication.master_state import MasterState, MasterTerms, Phase
+from tandemq.replication.master_state import MasterState
+from tandemq.replication.mastership.core import MasterTerms, Phase
 
 A, B, C = "a:1#1", "b:1#1", "c:1#1"
 REGISTER = Register(
@@ -158,7 +159,7 @@ def test_a_replica_enters_the_in_sync_set_only_with_all_that_was_acknowledged() 
     master.registered(1)
     master.start_session(1, 900)
     assert master.register.in_sync == (A,), "it has 900 of 1000 bytes"
-    master.state.sent(1, 1000, 0.0)
+    master.state.streaming.sent(1, 1000, 0.0)
     master.act(master.state.receive(1, ha.encode_ack(4, 1000, 1000, 0), 0.0))
     assert master.register.in_sync == (A, B)
 
@@ -236,7 +237,7 @@ def test_a_member_is_not_forgotten_while_its_disk_is_the_only_other_one_with_wha
         master.start_session(session, 1000)
     master.act(master.state.appended(1100))
     for session, durable in ((1, 1100), (2, 1000)):
-        master.state.sent(session, 1100, 0.0)
+        master.state.streaming.sent(session, 1100, 0.0)
         master.act(master.state.receive(session, ha.encode_ack(4, 1100, durable, 0), 0.0))
     refusal, _ = master.state.forget(B, 0.0)
     assert "not everything acknowledged" in refusal
