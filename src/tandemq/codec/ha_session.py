@@ -34,6 +34,8 @@ own checksums are there for the rest.  What a producer may wait for comes in sma
       REGISTERED  revision    ─▶              (it is on the replica's disk)
                               ◀─  TAKE  start, stop     only from an asking master: send me what I lost
       DATA …                  ─▶
+                              ◀─  VOUCH  number         while etcd is away: don't stand for a lease
+      VOUCHED  number         ─▶
       REFUSE  reason          ◀▶  REFUSE  reason      then the sender closes
 """
 
@@ -110,6 +112,8 @@ class FrameType(IntEnum):
     PACKED = 11
     REGISTER = 12
     REGISTERED = 13
+    VOUCH = 14
+    VOUCHED = 15
 
 
 _DATA_KIND: Final = int(FrameType.DATA)
@@ -181,6 +185,8 @@ class Hello(msgspec.Struct, frozen=True):
     """How log bytes are to come: ZSTD for PACKED frames. A master that does not know the word sends DATA."""
     refused: Name = ""
     """Why it did not promise what the challenge asked for."""
+    vouches: bool = False
+    """It has a coordinator and answers VOUCH."""
 
 
 class Welcome(msgspec.Struct, frozen=True):
@@ -251,6 +257,20 @@ class Registered(msgspec.Struct, frozen=True):
     revision: Number
 
 
+class Vouch(msgspec.Struct, frozen=True):
+    """The master asks for the word of a member not to stand for election for a lease."""
+
+    epoch: Number
+    number: Number
+    """Of the question."""
+
+
+class Vouched(msgspec.Struct, frozen=True):
+    number: Number
+    refused: str = ""
+    """Why the word is not given; empty: it is."""
+
+
 class Ack(msgspec.Struct, frozen=True, gc=False):
     epoch: int
     received: int
@@ -268,7 +288,20 @@ class Packed(msgspec.Struct, frozen=True, gc=False):
     data: bytes
 
 
-Control = Preamble | Challenge | Hello | Welcome | Start | Refuse | Take | Members | NewRegister | Registered
+Control = (
+    Preamble
+    | Challenge
+    | Hello
+    | Welcome
+    | Start
+    | Refuse
+    | Take
+    | Members
+    | NewRegister
+    | Registered
+    | Vouch
+    | Vouched
+)
 Event = Control | Farewell | Ack | Head | Chunk | Packed
 
 _TYPES: Final[dict[type, FrameType]] = {
@@ -282,6 +315,8 @@ _TYPES: Final[dict[type, FrameType]] = {
     Members: FrameType.MEMBERS,
     NewRegister: FrameType.REGISTER,
     Registered: FrameType.REGISTERED,
+    Vouch: FrameType.VOUCH,
+    Vouched: FrameType.VOUCHED,
 }
 _STRUCTS: Final[dict[int, type[Control]]] = {int(code): kind for kind, code in _TYPES.items()}
 _C = TypeVar("_C", bound=Control)
