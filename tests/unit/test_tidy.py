@@ -100,10 +100,7 @@ def test_tests_wait_for_conditions_and_do_not_sleep() -> None:
     unit = [path for path in TESTS if path.is_relative_to(ROOT / "tests" / "unit")]
     others = [path for path in TESTS if path not in unit]
     count = sum(
-        node.name.startswith("test_")
-        for path in others
-        for node in _nodes(path)
-        if isinstance(node, ast.FunctionDef)
+        node.name.startswith("test_") for path in others for node in _nodes(path) if isinstance(node, ast.FunctionDef)
     )
     own_loop = [
         f"{path.relative_to(ROOT)}:{number}"
@@ -153,9 +150,7 @@ def _room(module: str) -> str:
 
 
 def _functions(path: Path) -> bool:
-    return any(
-        isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef)) for node in _nodes(path)
-    )
+    return any(isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef)) for node in _nodes(path))
 
 
 # Source ---------------------------------------------------------------------------------------------------------------
@@ -181,9 +176,7 @@ def test_codecs_and_formats_open_no_file() -> None:
 
 def test_every_module_says_what_it_owns() -> None:
     """A module's docstring is its sign at the door."""
-    assert [
-        str(path.relative_to(ROOT)) for path in SOURCES if ast.get_docstring(_parsed(path)) is None
-    ] == []
+    assert [str(path.relative_to(ROOT)) for path in SOURCES if ast.get_docstring(_parsed(path)) is None] == []
 
 
 @pytest.mark.parametrize("needle", ["/work/", "/root/", "/home/"])
