@@ -24,7 +24,7 @@ Rules (design: the rules that make it safe), and where each one lives, in `maste
  2. An ack belongs to a replica     membership.py `acked`: current epoch, this session, not above `sent`, after START
     and an epoch                    was checked (welcoming.py); followers.py `replace`: one session per identity.
                                     AckQueue counts copies by identity.
- 3. A master that crashed asks      candidacy.py: found reigning, it must hear all that were in sync; they promise its
+ 3. A master that crashed asks      asking.py: found reigning, it must hear all that were in sync; they promise its
     before it writes                new number before they tell their offsets; taking.py takes from the furthest.
                                     membership.py: a replica is saved as in sync before its first ack counts.
  4. Cutting is the last resort      Truncate and Reset save aside what they cut.
@@ -39,12 +39,12 @@ from tandemq.codec import ha_session as ha
 from tandemq.codec.ha_classic import Chunk, Head
 from tandemq.codec.ha_reasons import Reason
 from tandemq.codec.ha_register import Register
-from tandemq.codec.ha_session import Ack, Farewell, Hello, Preamble, Refuse, Registered, Start
+from tandemq.codec.ha_session import Ack, Farewell, Hello, Preamble, Refuse, Registered, Start, Vouched
 from tandemq.replication import register as registers
 from tandemq.replication.acks import AckQueue
 from tandemq.replication.decisions import Decision, LogEnds
 from tandemq.replication.epochs import ReplicaRecord
-from tandemq.replication.mastership.candidacy import Candidacy
+from tandemq.replication.mastership.asking import Asking
 from tandemq.replication.mastership.classic import ClassicFollowers
 from tandemq.replication.mastership.confirming import Confirming
 from tandemq.replication.mastership.core import MasterCore, MasterTerms, Phase
@@ -58,6 +58,7 @@ from tandemq.replication.mastership.rivals import Rivals
 from tandemq.replication.mastership.streaming import Streaming
 from tandemq.replication.mastership.taking import Taking
 from tandemq.replication.mastership.welcoming import Welcoming
+from tandemq.replication.mastership.word import MembersWord
 from tandemq.replication.register import RegisterKeeper
 from tandemq.replication.session import Departure, Session, SessionState
 
@@ -93,15 +94,16 @@ class MasterState:
         self.followers = followers = Followers(core, self._left)
         self.sessions = followers.sessions
         self.streaming = Streaming(core, followers)
+        self._word = MembersWord(core, followers)
         self._confirming = Confirming(core, followers)
         self.membership = Membership(core, followers, self._confirming)
         reign = Reign(core, followers, self.membership, self._confirming)
         self._welcoming = Welcoming(core, followers, self.membership)
         self._taking = Taking(core, followers)
-        self.candidacy = Candidacy(core, followers, reign, self._taking, ask=ask, group_exists=group_exists, now=now)
-        self._opening = Opening(core, followers, reign, self.candidacy, self._welcoming)
-        self._rivals = Rivals(core, followers, reign, self.candidacy, self._opening)
-        self._greeting = Greeting(core, followers, self.candidacy, self._rivals, self._welcoming)
+        self.asking = Asking(core, followers, reign, self._taking, ask=ask, group_exists=group_exists, now=now)
+        self._opening = Opening(core, followers, reign, self.asking, self._welcoming)
+        self._rivals = Rivals(core, followers, reign, self.asking, self._opening)
+        self._greeting = Greeting(core, followers, self.asking, self._rivals, self._welcoming)
         self._classic = ClassicFollowers(core, followers, self._welcoming.start_of_empty, self.membership.progress)
         self._housekeeping = Housekeeping(
             core,
@@ -158,25 +160,25 @@ class MasterState:
     @property
     def waiting_for(self) -> frozenset[str]:
         """Replicas that have not been heard in the current asking."""
-        return self.candidacy.waiting_for
+        return self.asking.waiting_for
 
     @property
     def opened_without(self) -> frozenset[str]:
         """Replicas that should have been heard before opening and were not."""
-        return self.candidacy.opened_without
+        return self.asking.opened_without
 
     # --- opening ----------------------------------------------------------------------------------------------------
 
     def start(self, now: float) -> list[Decision]:
         """Begins to ask; opens at once when there is nobody to ask."""
         out: list[Decision] = []
-        self.candidacy.start(out, now)
+        self.asking.start(out, now)
         return out
 
     def allow(self, now: float, *, group_gone: bool = False) -> list[Decision]:
-        """The operator accepts a loss: see `Candidacy.allow`."""
+        """The operator accepts a loss: see `Asking.allow`."""
         out: list[Decision] = []
-        self.candidacy.allow(out, now, group_gone=group_gone)
+        self.asking.allow(out, now, group_gone=group_gone)
         return out
 
     def prepared(self, end: int, now: float) -> list[Decision]:
@@ -202,6 +204,16 @@ class MasterState:
         out: list[Decision] = []
         self._rivals.learned(out, register, now)
         return out
+
+    def ask_word(self, now: float) -> list[Decision]:
+        """While the coordinator is away: asks those who follow for their word not to stand, as often as is due."""
+        out: list[Decision] = []
+        self._word.ask(out, now)
+        return out
+
+    def word_until(self, now: float) -> float:
+        """Until when all whom a candidate would have to hear have given their word."""
+        return self._word.until(now)
 
     def order(self, number: int, text: str, now: float) -> list[Decision]:
         """Somebody else told of a higher epoch (a registration reply, a promote order), or the operator demotes."""
@@ -254,6 +266,8 @@ class MasterState:
             self._greeting.on_hello(out, session, event, now)
         elif isinstance(event, Start) and session.state is SessionState.CHECKING:
             self._welcoming.started(out, session, event, now)
+        elif isinstance(event, Vouched):
+            self._word.answered(session, event)
         elif isinstance(event, Registered):
             self._on_registered(out, session, event, now)
         elif isinstance(event, Head | Chunk) and session.state is SessionState.DONATING:
@@ -282,7 +296,7 @@ class MasterState:
     def _left(self, out: list[Decision], session: Session, text: str, now: float) -> None:
         """A session has ended: the opening may have needed it, and it may have counted."""
         self._taking.left(session)
-        self.candidacy.left(out, session, now)
+        self.asking.left(out, session, now)
         if session.state is SessionState.IN_SYNC and not self.followers.counts_elsewhere(session):
             self.membership.depart(session, text, now)
 
@@ -316,12 +330,12 @@ class MasterState:
         """Heartbeats, silence, replicas that stay away, the end of the asking."""
         out: list[Decision] = []
         self._housekeeping.tick(out, now)
-        self.candidacy.decide(out, now)
+        self.asking.decide(out, now)
         return out
 
     def next_deadline(self, now: float) -> float:
         """When `tick` has something to do if nothing else happens."""
-        return max(min([self._housekeeping.next_deadline(now), *self.candidacy.next_deadlines()]), now)
+        return max(min([self._housekeeping.next_deadline(now), *self.asking.next_deadlines()]), now)
 
     def stop(self, now: float) -> list[Decision]:
         """A clean stop: the log is flushed, so nobody holds what this node lacks; slaves are told."""

@@ -19,7 +19,7 @@ from tandemq.replication import register as registers
 from tandemq.replication.decisions import Confirm, Decision, LogEnds, Save, Send, Truncate
 from tandemq.replication.epochs import Epoch, History, Promise
 from tandemq.replication.mastership import (
-    candidacy,
+    asking,
     classic,
     confirming,
     membership,
@@ -216,7 +216,7 @@ def _registered_unsaved(self: Any, out: list[Decision], register: Any, now: floa
 
 
 def _opens_unstored(self: Any, out: list[Decision], now: float) -> None:
-    self._candidacy.writes_to = frozenset()
+    self._asking.writes_to = frozenset()
     _OPEN_IF_STORED(self, out, now)
 
 
@@ -405,11 +405,11 @@ def _true_at_once(self: Any, position: int) -> Any:
     return _REACHED(self, 1 << 62)
 
 
-_ALLOW = candidacy.Candidacy.allow
+_ALLOW = asking.Asking.allow
 _REACHED = pair_tables.HeldTables.reached
 _FORGET_REPLICA = membership.Membership.forget
 _OPEN_PROVISIONALLY = opening.Opening._open_provisionally
-_DECIDE_BY_REGISTER = candidacy.Candidacy._decide_by_register
+_DECIDE_BY_REGISTER = asking.Asking._decide_by_register
 _JUDGE = accession.judge
 _OPEN_IF_STORED = opening.Opening.open_if_stored
 _WRITE_REGISTER = opening.Opening._write_register
@@ -571,42 +571,42 @@ MUTANTS: tuple[Mutant, ...] = (
         0,
         "case 2",
         "a promoted member hears only those in sync",
-        ((candidacy, "judge", _all_but_holder_in_sync), (promotion, "judge", _all_but_holder_in_sync)),
+        ((asking, "judge", _all_but_holder_in_sync), (promotion, "judge", _all_but_holder_in_sync)),
     ),
     Mutant(
         "promote-asks-nobody",
         0,
         "case 2",
         "a promoted member opens without asking",
-        ((candidacy, "judge", _promote_asks_nobody), (promotion, "judge", _promote_asks_nobody)),
+        ((asking, "judge", _promote_asks_nobody), (promotion, "judge", _promote_asks_nobody)),
     ),
     Mutant(
         "lost-disk-asks-nobody",
         0,
         "case 3",
         "the empty store of the holder opens with whoever came first",
-        ((candidacy, "judge", _lost_disk_asks_nobody), (promotion, "judge", _lost_disk_asks_nobody)),
+        ((asking, "judge", _lost_disk_asks_nobody), (promotion, "judge", _lost_disk_asks_nobody)),
     ),
     Mutant(
         "own-register-judges",
         0,
         "accession",
         "a candidate judges by its own register, not by the newest heard",
-        ((candidacy, "judge", _own_register_judges), (promotion, "judge", _own_register_judges)),
+        ((asking, "judge", _own_register_judges), (promotion, "judge", _own_register_judges)),
     ),
     Mutant(
         "crashed-machines-count",
         0,
         "accession",
         "a replica whose machine crashed counts as heard",
-        ((candidacy, "judge", _crashed_count), (promotion, "judge", _crashed_count)),
+        ((asking, "judge", _crashed_count), (promotion, "judge", _crashed_count)),
     ),
     Mutant(
         "cut-short-is-holder",
         0,
         "case 1",
         "a promotion cut short counts as a reign",
-        ((candidacy, "judge", _cut_short_as_holder), (promotion, "judge", _cut_short_as_holder)),
+        ((asking, "judge", _cut_short_as_holder), (promotion, "judge", _cut_short_as_holder)),
     ),
     Mutant(
         "joining-not-heard",
@@ -843,7 +843,7 @@ MUTANTS: tuple[Mutant, ...] = (
         "classic",
         "RocketMQ slaves whose copies were counted need not be heard",
         (
-            (candidacy, "judge", _classic_not_silent),
+            (asking, "judge", _classic_not_silent),
             (promotion, "judge", _classic_not_silent),
         ),
     ),
@@ -873,14 +873,14 @@ MUTANTS: tuple[Mutant, ...] = (
         0,
         "provisional",
         "a provisional master does not open anew when those it needs are heard",
-        ((candidacy.Candidacy, "_decide_by_register", _stays_provisional),),
+        ((asking.Asking, "_decide_by_register", _stays_provisional),),
     ),
     Mutant(
         "alone-at-once",
         0,
         "provisional",
         "a SYNC_MASTER opens provisionally though others were in sync",
-        ((candidacy.Candidacy, "_may_be_alone", _holder_alone_at_once),),
+        ((asking.Asking, "_may_be_alone", _holder_alone_at_once),),
     ),
     Mutant(
         "joins-any-group",
@@ -935,7 +935,7 @@ MUTANTS: tuple[Mutant, ...] = (
         0,
         "seen 8",
         "accepting a loss opens at once, without asking those who live",
-        ((candidacy.Candidacy, "allow", _allows_at_once),),
+        ((asking.Asking, "allow", _allows_at_once),),
     ),
     Mutant(
         "file-decides",

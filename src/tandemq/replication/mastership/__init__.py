@@ -2,7 +2,7 @@
 
     core.py           what all of them share: record, log, phase, register, and how each of these changes
     followers.py      who is connected, and how a session ends
-    candidacy.py      asking: whom it must hear before it opens, and with which number
+    asking.py      asking: whom it must hear before it opens, and with which number
     taking.py         copying from the furthest replica what this one lacks
     opening.py        from a log that is whole and on disk to the first write
     reign.py          the beginning and the end of a reign
@@ -12,6 +12,7 @@
     membership.py     who counts, who joins, who leaves
     minting.py        how a group of the version before gets its register
     classic.py        RocketMQ's slaves
+    word.py           the word of its members while the coordinator is away
     confirming.py     what readers may see
     housekeeping.py   what time does to the sessions
     streaming.py      which bytes go to whom, in which frame

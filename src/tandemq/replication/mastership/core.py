@@ -62,6 +62,8 @@ class MasterTerms:
     sessions_max: int = 64
     home: str = GROUP_HOME
     """Where the register lives; elsewhere than in the group, every swap is a proposal that counts when it is there."""
+    lease: float = 0.0
+    """Of a reign, where there is a coordinator."""
 
 
 class MasterCore:

@@ -5,7 +5,7 @@ from tandemq.codec.ha_reasons import Reason
 from tandemq.codec.ha_session import Hello, Preamble
 from tandemq.replication.decisions import Decision
 from tandemq.replication.epochs import Promise, from_items
-from tandemq.replication.mastership.candidacy import Candidacy
+from tandemq.replication.mastership.asking import Asking
 from tandemq.replication.mastership.core import MasterCore, Phase
 from tandemq.replication.mastership.followers import Followers
 from tandemq.replication.mastership.rivals import Rivals
@@ -18,9 +18,9 @@ class Greeting:
     """From the first word of our protocol to the WELCOME."""
 
     def __init__(
-        self, core: MasterCore, followers: Followers, candidacy: Candidacy, rivals: Rivals, welcoming: Welcoming
+        self, core: MasterCore, followers: Followers, asking: Asking, rivals: Rivals, welcoming: Welcoming
     ) -> None:
-        self._core, self._followers, self._candidacy = core, followers, candidacy
+        self._core, self._followers, self._asking = core, followers, asking
         self._rivals, self._welcoming = rivals, welcoming
 
     def on_preamble(self, out: list[Decision], session: Session, preamble: Preamble, now: float) -> None:
@@ -62,7 +62,7 @@ class Greeting:
         core = self._core
         if core.phase is Phase.ASKING and session.history.last_number >= core.number:
             # Of a reign nobody joined: its promise was withdrawn, its bytes may be taken over. Numbers must still grow.
-            self._candidacy.campaign(out, session.history.last_number, now)
+            self._asking.campaign(out, session.history.last_number, now)
             return
         if core.is_regular and not session.observer and holds_other_reign(core, session):
             text = f"replica {hello.replica} holds a reign of this group that this master does not know"
@@ -73,6 +73,6 @@ class Greeting:
             self._welcoming.welcome(out, session, now)
             return
         if holds_other_reign(core, session):
-            self._candidacy.ask_also(hello)
+            self._asking.ask_also(hello)
         self._welcoming.put_off(out, session, now)
-        self._candidacy.decide(out, now)
+        self._asking.decide(out, now)

@@ -10,7 +10,7 @@ from tandemq.replication import register as registers
 from tandemq.replication.accession import Judgement
 from tandemq.replication.decisions import Decision, Propose
 from tandemq.replication.epochs import PROVISIONAL, Epoch, common_point, place_of
-from tandemq.replication.mastership.candidacy import Candidacy
+from tandemq.replication.mastership.asking import Asking
 from tandemq.replication.mastership.core import MasterCore, Phase
 from tandemq.replication.mastership.followers import Followers
 from tandemq.replication.mastership.reign import Reign
@@ -22,27 +22,27 @@ class Opening:
     """How a candidate that has everything begins its reign."""
 
     def __init__(
-        self, core: MasterCore, followers: Followers, reign: Reign, candidacy: Candidacy, welcoming: Welcoming
+        self, core: MasterCore, followers: Followers, reign: Reign, asking: Asking, welcoming: Welcoming
     ) -> None:
         self._core, self._followers, self._reign = core, followers, reign
-        self._candidacy, self._welcoming = candidacy, welcoming
+        self._asking, self._welcoming = asking, welcoming
 
     def prepared(self, out: list[Decision], end: int, now: float) -> None:
         """The log is whole and on disk up to `end`: begin the reign."""
-        core, candidacy = self._core, self._candidacy
+        core, asking = self._core, self._asking
         if core.phase is not Phase.PREPARING:
             return  # one of those heard was lost meanwhile: all are asked again
         core.log.end = core.log.flushed = end
-        if candidacy.is_going_provisional:
+        if asking.is_going_provisional:
             self._open_provisionally(out, now)
-        elif candidacy.judged is not None:
-            fresh = candidacy.judgement()
-            if fresh is None or fresh.register.version != candidacy.judged.register.version:
+        elif asking.judged is not None:
+            fresh = asking.judgement()
+            if fresh is None or fresh.register.version != asking.judged.register.version:
                 # Somebody heard meanwhile knows of a newer reign.
                 core.enter(Phase.ASKING)
-                candidacy.decide(out, now)
+                asking.decide(out, now)
             else:
-                self._write_register(out, candidacy.judged, now)
+                self._write_register(out, asking.judged, now)
         else:
             self._open_without_register(out, now)
 
@@ -55,11 +55,11 @@ class Opening:
         epoch = Epoch(promise.number, PROVISIONAL + promise.id, core.log.end)
         history = core.record.history.opened(epoch.number, epoch.id, epoch.start)
         core.save(out, history=history, reigning=True, follows="")
-        core.provisional, self._candidacy.is_going_provisional = True, False
+        core.provisional, self._asking.is_going_provisional = True, False
         self._reign.begin(out, epoch, now)
         # What it asks for from now on is another epoch than the one it writes in.
-        self._candidacy.campaign(out, promise.number, now)
-        self._candidacy.decide(out, now)
+        self._asking.campaign(out, promise.number, now)
+        self._asking.decide(out, now)
 
     # --- by the register --------------------------------------------------------------------------------------------
 
@@ -82,7 +82,7 @@ class Opening:
             return
         self.take_register(out, register)
         core.enter(Phase.SWAPPING)
-        self._candidacy.writes_to |= {s.replica for s in heard if s.replica in register.everybody}
+        self._asking.writes_to |= {s.replica for s in heard if s.replica in register.everybody}
         for session in heard:
             self._followers.send(out, session, NewRegister(register), now)
         self.open_if_stored(out, now)
@@ -103,7 +103,7 @@ class Opening:
     def open_if_stored(self, out: list[Decision], now: float) -> None:
         """Opens when everybody who was heard has stored the register."""
         core = self._core
-        if core.phase is Phase.SWAPPING and all(core.keeper.has_stored(one) for one in self._candidacy.writes_to):
+        if core.phase is Phase.SWAPPING and all(core.keeper.has_stored(one) for one in self._asking.writes_to):
             self.open_reign(out, now)
 
     def open_reign(self, out: list[Decision], now: float) -> None:
@@ -138,7 +138,7 @@ class Opening:
         core = self._core
         record, promise, end = core.record, core.record.promise, core.log.end
         # Nobody was asked, and no operator has ordered it.
-        blind = not (self._candidacy.ask or core.ordered)
+        blind = not (self._asking.ask or core.ordered)
         others = self._other_members()
         changes: dict[str, object] = {"members": others, "in_sync": frozenset()}
         if core.is_coordinated:

@@ -5,7 +5,7 @@ from tandemq.codec.ha_register import Register
 from tandemq.codec.ha_session import Hello, Refuse
 from tandemq.replication.decisions import Decision, Note
 from tandemq.replication.epochs import Promise
-from tandemq.replication.mastership.candidacy import Candidacy
+from tandemq.replication.mastership.asking import Asking
 from tandemq.replication.mastership.core import MasterCore, Phase
 from tandemq.replication.mastership.followers import Followers
 from tandemq.replication.mastership.opening import Opening
@@ -17,11 +17,9 @@ from tandemq.replication.session import Session
 class Rivals:
     """What a master does when it learns that it may not be the only one."""
 
-    def __init__(
-        self, core: MasterCore, followers: Followers, reign: Reign, candidacy: Candidacy, opening: Opening
-    ) -> None:
+    def __init__(self, core: MasterCore, followers: Followers, reign: Reign, asking: Asking, opening: Opening) -> None:
         self._core, self._followers, self._reign = core, followers, reign
-        self._candidacy, self._opening = candidacy, opening
+        self._asking, self._opening = asking, opening
 
     # --- a number ---------------------------------------------------------------------------------------------------
 
@@ -41,7 +39,7 @@ class Rivals:
             return
         self._followers.bid_farewell(out, session, refuse.code, refuse.text, now)
         if is_higher and core.provisional:
-            self._candidacy.campaign(out, refuse.number, now)
+            self._asking.campaign(out, refuse.number, now)
         elif is_higher:
             self._ask_again(out, refuse.number, text, now)
 
@@ -57,7 +55,7 @@ class Rivals:
         if promised.number < core.number:
             return  # the answer to an earlier challenge of ours; the one to the last is on its way
         if core.provisional:
-            self._candidacy.campaign(out, promised.number, now)
+            self._asking.campaign(out, promised.number, now)
         elif core.is_open and core.register is not None:
             # A promise is no reign: it only raises the number that this master must use.
             self._ask_again(out, promised.number, text, now)
@@ -65,7 +63,7 @@ class Rivals:
             self.give_way(out, hello, promised.number, text, now)
         elif core.phase in (Phase.SWAPPING, Phase.ASKING):
             core.enter(Phase.ASKING)
-            self._candidacy.campaign(out, promised.number, now)
+            self._asking.campaign(out, promised.number, now)
         else:
             self._followers.close(out, session, Reason.PROMISED, text, now)
 
@@ -103,7 +101,7 @@ class Rivals:
         core = self._core
         out.append(Note("abandons-group", text, loud=True))
         core.keeper = RegisterKeeper(core.record.replica, None)
-        self._candidacy.group_exists = True
+        self._asking.group_exists = True
         core.record = core.record.with_(register=None, members=frozenset(), in_sync=frozenset())
         self._ask_again(out, core.number, text, now)
 
@@ -116,8 +114,8 @@ class Rivals:
         core.enter(Phase.ASKING)
         core.save(out, reigning=False)
         self._followers.close_classic(out, text, now)
-        self._candidacy.campaign(out, above, now)
-        self._candidacy.decide(out, now)
+        self._asking.campaign(out, above, now)
+        self._asking.decide(out, now)
 
     # --- a reign that nobody told us of -----------------------------------------------------------------------------
 
@@ -135,10 +133,10 @@ class Rivals:
         core = self._core
         self._reign.end(out, text, above, asking=True)
         core.enter(Phase.ASKING)
-        self._candidacy.ask_also(hello)
-        core.save(out, reigning=False, in_sync=self._candidacy.ask)
+        self._asking.ask_also(hello)
+        core.save(out, reigning=False, in_sync=self._asking.ask)
         self._followers.close_classic(out, text, now)
-        self._candidacy.campaign(out, above, now)
+        self._asking.campaign(out, above, now)
 
     # --- the coordinator's register ---------------------------------------------------------------------------------
 
@@ -157,7 +155,7 @@ class Rivals:
         elif core.phase is not Phase.DEPOSED:
             # Another promise was met while the swap was under way: this node is the holder, and asks on.
             core.keeper.begin(register)
-            self._candidacy.decide(out, now)
+            self._asking.decide(out, now)
 
     def learned(self, out: list[Decision], register: Register, now: float) -> None:
         """The coordinator has this one: perhaps our own proposal, perhaps somebody else's."""
@@ -184,4 +182,4 @@ class Rivals:
             core.keeper.begin(register)
             if core.phase is Phase.SWAPPING:
                 core.enter(Phase.ASKING)
-            self._candidacy.decide(out, now)
+            self._asking.decide(out, now)

@@ -14,7 +14,7 @@ from tandemq.replication.mastership.taking import Taking
 from tandemq.replication.session import Session
 
 
-class Candidacy:
+class Asking:
     """A node on its way to open: it asks for promises, and goes on as soon as those it needs were heard."""
 
     def __init__(
