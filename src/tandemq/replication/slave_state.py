@@ -69,7 +69,7 @@ from tandemq.replication.decisions import (
     Truncate,
 )
 from tandemq.replication.epochs import Promise, ReplicaRecord, common_point, from_items, to_items
-from tandemq.replication.first_copy import lacking
+from tandemq.replication.first_copy import NEVER_COMPARED, lacking
 from tandemq.replication.register import is_newer
 
 log = logging.getLogger(__name__)
@@ -87,6 +87,9 @@ class SlavePhase(Enum):
     DONATING = "giving back what the master lost"
     FOLLOWING = "following"
 
+
+OBSERVER_REPORT = -(1 << 32)
+"""Further from the end of any log than haMaxGapNotInSync, which is an int of Java, can be."""
 
 _PROMISED = (SlavePhase.TOLD, SlavePhase.WAITING, SlavePhase.DONATING, SlavePhase.FOLLOWING)
 
@@ -438,6 +441,7 @@ class SlaveState(FrameInProgress):
             alone_from=-1,
             register=register if is_newer(register, self.record.register) else self.record.register,
             lacks=lacking(self.log.first, welcome.first, self.record.lacks, last_file_only=self.terms.last_file_only),
+            copying_to=NEVER_COMPARED,
         )
         self._complete_at = welcome.end
         self._enter(SlavePhase.FOLLOWING)
@@ -804,12 +808,21 @@ class ClassicSlaveState(FrameInProgress):
         return []
 
     def _report_if_moved(self, out: list[Decision], now: float) -> None:
-        if self.is_connected and self.log.end != self._reported and not self.terms.observer:
+        observer = self.terms.observer
+        is_due = self._is_followed and self._reported >= 0 if observer else self.log.end != self._reported
+        if self.is_connected and is_due:
             self._report(out, now)
 
     def _report(self, out: list[Decision], now: float) -> None:
-        """An observer repeats where it began, as a sign of life: a RocketMQ master counts whatever is reported."""
-        if not self.terms.observer or self._reported < 0:
+        """A RocketMQ master counts whatever is reported, so an observer says what it has once, to get what follows.
+
+        After that its sign of life is an end far below the log: RocketMQ 5 counts a slave whose last report is near the
+        end as in sync, and would wait for it where it has no slave at all. Only once bytes came: of two reports that
+        arrive together the last is taken for the place to send from.
+        """
+        if self.terms.observer and self._is_followed:
+            self._reported = OBSERVER_REPORT
+        elif not self.terms.observer or self._reported < 0:
             self._reported = self.log.end
         self.last_sent = now
         out.append(Send(self._session, ha_classic.encode_report(self._reported)))
