@@ -200,7 +200,7 @@ class BrokerAccess:
             route = self._cluster.route(topic)
         return route
 
-    def ranges(self) -> Ranges:
+    def ranges(self, *, complete: bool = False) -> Ranges:
         queues = self._queues()
         found: dict[QueueRef, Range] = {}
         for broker, members in _by_broker(queues).items():
@@ -209,7 +209,29 @@ class BrokerAccess:
                 {queue: Range(low, max(low, high)) for queue, (low, high) in zip(members, bounds, strict=True)}
             )
             self._ask_others(broker, found, [queue for queue in members if found[queue].first == found[queue].next])
+            if complete:
+                self._ask_master(broker, found, members)
         return found
+
+    def _ask_master(self, broker: str, found: dict[QueueRef, Range], queues: list[QueueRef]) -> None:
+        """Takes over where queues end on the master, if reads may go on there where the preferred member ends.
+
+        Of members that the option readFrom names, only they are read: what these lack is told.
+        """
+        master, is_read = self._readers.master(broker)
+        if master is None:
+            return
+        with contextlib.suppress(RemotingError, ReplyError, ClientError, OSError):
+            ends = {queue: high for queue, (_, high) in zip(queues, _Bounds(queues)(master), strict=True)}
+            lacking = {queue: end - found[queue].next for queue, end in ends.items() if end > found[queue].next}
+            if is_read:
+                found.update({queue: Range(found[queue].first, ends[queue]) for queue in lacking})
+            elif lacking:
+                note(
+                    f"readFrom={self._options.read_from}: {sum(lacking.values())} messages that the master of {broker} "
+                    "has are not there yet and are not read",
+                    (f"{key_of(queue)} lacks {count}" for queue, count in sorted(lacking.items())[:4]),
+                )
 
     def _ask_others(self, broker: str, found: dict[QueueRef, Range], empty: list[QueueRef]) -> None:
         """A slave may not know a new topic yet: queues that look empty there are asked for elsewhere too."""
@@ -245,6 +267,10 @@ class BrokerAccess:
         found = {}
         for queue, time in times.items():
             found[queue] = self._readers.ask(queue.broker_name, _OffsetAt(queue, time))
+            master, is_read = self._readers.master(queue.broker_name)
+            if master is not None and is_read:  # the preferred member may not have that message yet
+                with contextlib.suppress(RemotingError, ReplyError, ClientError, OSError):
+                    found[queue] = max(found[queue], _OffsetAt(queue, time)(master))
         return found
 
     def mean_size(self, queue: QueueRef, start: int, stop: int) -> float:
