@@ -167,7 +167,9 @@ def test_a_complete_read_ends_where_the_master_does(monkeypatch: pytest.MonkeyPa
     assert pulled.at_time({queue: 15}) == {queue: 15}
 
 
-def test_what_a_named_replica_lacks_is_told(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+def test_what_a_named_replica_lacks_is_told(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
     """Nobody else is read then, so the read ends where the replica does, but not without a word."""
     pulled = lagging_pair(monkeypatch, readFrom="b:3")
     assert pulled.ranges(complete=True) == {QueueRef("t", "b", 0): (0, 12)}
