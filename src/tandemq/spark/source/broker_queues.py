@@ -69,17 +69,21 @@ class _MessagesAt:
 
 
 @dataclass(frozen=True, slots=True)
-class _OffsetAt:
-    """Asks for the first offset stored at or after a time."""
+class _OffsetsAt:
+    """Asks for the first offset stored at or after a time, of each of these queues."""
 
-    queue: QueueRef
-    time: int
+    times: Mapping[QueueRef, int]
 
-    def __call__(self, reader: QueueReader) -> int:
-        low, high = reader.range(self.queue.topic, self.queue.queue_id)
-        if low == high:
-            return high
-        return min(high, max(low, reader.offset_at(self.queue.topic, self.queue.queue_id, self.time)))
+    def __call__(self, reader: QueueReader) -> dict[QueueRef, int]:
+        queues = list(self.times)
+        bounds = dict(zip(queues, _Bounds(queues)(reader), strict=True))
+        found = {queue: high for queue, (_, high) in bounds.items()}
+        full = [queue for queue, (low, high) in bounds.items() if low < high]
+        offsets = reader.offsets_at([(queue.topic, queue.queue_id, self.times[queue]) for queue in full])
+        for queue, offset in zip(full, offsets, strict=True):
+            low, high = bounds[queue]
+            found[queue] = min(high, max(low, offset))
+        return found
 
 
 class _KeptRoute(NamedTuple):
@@ -264,13 +268,14 @@ class BrokerAccess:
         return found
 
     def at_time(self, times: Mapping[QueueRef, int]) -> Mapping[QueueRef, int]:
-        found = {}
-        for queue, time in times.items():
-            found[queue] = self._readers.ask(queue.broker_name, _OffsetAt(queue, time))
-            master, is_read = self._readers.master(queue.broker_name)
-            if master is not None and is_read:  # the preferred member may not have that message yet
+        found: dict[QueueRef, int] = {}
+        for broker, queues in _by_broker(times).items():
+            question = _OffsetsAt({queue: times[queue] for queue in queues})
+            found |= self._readers.ask(broker, question)
+            master, is_read = self._readers.master(broker)
+            if master is not None and is_read:  # the preferred member may not have those messages yet
                 with contextlib.suppress(RemotingError, ReplyError, ClientError, OSError):
-                    found[queue] = max(found[queue], _OffsetAt(queue, time)(master))
+                    found |= {queue: max(offset, found[queue]) for queue, offset in question(master).items()}
         return found
 
     def mean_size(self, queue: QueueRef, start: int, stop: int) -> float:

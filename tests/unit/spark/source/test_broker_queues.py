@@ -127,11 +127,8 @@ class LaggingPair:
     def ranges(self, queues: list[tuple[str, int]]) -> list[tuple[int, int]]:
         return [(0, self.end) for _ in queues]
 
-    def range(self, topic: str, queue_id: int) -> tuple[int, int]:
-        return 0, self.end
-
-    def offset_at(self, topic: str, queue_id: int, timestamp_ms: int) -> int:
-        return min(self.end, timestamp_ms)
+    def offsets_at(self, places: list[tuple[str, int, int]]) -> list[int]:
+        return [min(self.end, timestamp_ms) for _, _, timestamp_ms in places]
 
     def close(self) -> None: ...
 
