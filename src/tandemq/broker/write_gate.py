@@ -1,6 +1,6 @@
 """Why this broker takes no messages: the one owner of that, for senders, services, the dispatcher and the status.
 
-    refuse    a slave, a master that must ask first, one that takes over tables, one that steps down, a flush that failed
+    refuse    a slave, a master that must ask first, that takes over tables or steps down, a flush that failed
     allow     replication has settled what the log is
     end       the broker stops: nothing opens the gate again
 
