@@ -10,11 +10,12 @@ import pytest
 from tandemq.codec.ha_classic import Chunk, Head, ReportReader, TransferReader
 from tandemq.model.ack_level import AckLevel
 from tandemq.replication.acks import AckQueue
+from tandemq.replication.classic_slave_state import ClassicSlaveState
 from tandemq.replication.decisions import Append, Close, Decision, LogEnds, Opened, Prepare, Save, Send
 from tandemq.replication.epochs import ReplicaRecord
 from tandemq.replication.master_state import MasterState
 from tandemq.replication.mastership.core import MasterTerms
-from tandemq.replication.slave_state import ClassicSlaveState, SlaveTerms
+from tandemq.replication.slave_state import SlaveTerms
 
 STREAM = Path(__file__).parents[1] / "golden" / "rocketmq-4.9.7" / "ha-stream.jsonl.gz"
 SEGMENT = 65536

@@ -19,6 +19,7 @@ from tandemq.errors import DiskFull, ReplicationError
 from tandemq.model.ack_level import AckLevel
 from tandemq.replication import replica_file
 from tandemq.replication.acks import AckQueue
+from tandemq.replication.classic_slave_state import ClassicSlaveState
 from tandemq.replication.config import ReplicationConfig
 from tandemq.replication.decisions import Propose
 from tandemq.replication.epochs import ReplicaRecord, must_ask, new_identity, place_of
@@ -31,7 +32,7 @@ from tandemq.replication.relay import RelayShell
 from tandemq.replication.relay_state import RelayLog, RelayState, RelayTerms
 from tandemq.replication.session import Departure, Session, have_all
 from tandemq.replication.slave import ClassicSurvey, Find, SlaveShell
-from tandemq.replication.slave_state import ClassicSlaveState, SlavePhase, SlaveState, SlaveTerms, Vouching
+from tandemq.replication.slave_state import SlavePhase, SlaveState, SlaveTerms, Vouching
 from tandemq.replication.status import HaStatus, ReplicaStatus, register_shown
 from tandemq.replication.tls_wire import HaTls
 from tandemq.store.disk import Disk, FileDisk

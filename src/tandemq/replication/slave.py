@@ -15,6 +15,7 @@ from typing import Protocol
 from tandemq.clock import Clock
 from tandemq.codec.ha_reasons import Reason
 from tandemq.errors import DiskFull, ReplicationError, StoreError
+from tandemq.replication.classic_slave_state import ClassicSlaveState
 from tandemq.replication.decisions import (
     Append,
     Close,
@@ -32,7 +33,7 @@ from tandemq.replication.first_copy import Compared, CopyProgress, MasterLog, pl
 from tandemq.replication.first_copy import Step as FirstStep
 from tandemq.replication.hands import StoreHands
 from tandemq.replication.poller import Poller
-from tandemq.replication.slave_state import ClassicSlaveState, SlaveState
+from tandemq.replication.slave_state import SlaveState
 from tandemq.replication.tls_wire import HaTls, TlsWire
 from tandemq.replication.wire import SPLICE_SIZE, Wire
 

@@ -14,8 +14,7 @@ Extended session (`SlaveState`):
     FOLLOWING  ──▶ TOLD          the master challenges again, with a higher number
     any state  ──▶ IDLE          the connection ended, by either side
 
-Classic session (`ClassicSlaveState`): report, take frames, report.  No identity, no history, no checks but contiguity,
-as upstream's slave does; only that we report at once and take any split.
+With a RocketMQ master a slave speaks its protocol instead: classic_slave_state.py.
 
 The order within one answer is the safety argument: a promise is saved before the HELLO that speaks of it; the log is
 cut before the master's history is adopted, so a crash in between never labels our bytes with the master's epochs; the
@@ -28,9 +27,8 @@ from dataclasses import dataclass
 from enum import Enum
 from hashlib import sha256
 
-from tandemq.codec import ha_classic
 from tandemq.codec import ha_session as ha
-from tandemq.codec.ha_classic import Chunk, Head, TransferReader
+from tandemq.codec.ha_classic import Chunk, Head
 from tandemq.codec.ha_reasons import Reason
 from tandemq.codec.ha_register import GROUP_HOME, Register
 from tandemq.codec.ha_seal import SEALED_VERSION, Handshake, Seal
@@ -70,6 +68,7 @@ from tandemq.replication.decisions import (
 )
 from tandemq.replication.epochs import Promise, ReplicaRecord, common_point, from_items, to_items
 from tandemq.replication.first_copy import NEVER_COMPARED, lacking
+from tandemq.replication.frame_in_progress import FrameInProgress
 from tandemq.replication.register import is_newer
 
 log = logging.getLogger(__name__)
@@ -87,9 +86,6 @@ class SlavePhase(Enum):
     DONATING = "giving back what the master lost"
     FOLLOWING = "following"
 
-
-OBSERVER_REPORT = -(1 << 32)
-"""Further from the end of any log than haMaxGapNotInSync, which is an int of Java, can be."""
 
 _PROMISED = (SlavePhase.TOLD, SlavePhase.WAITING, SlavePhase.DONATING, SlavePhase.FOLLOWING)
 
@@ -115,61 +111,6 @@ class SlaveTerms:
 
 Vouching = Callable[[str, int, float], str]
 """(master, epoch, now) -> why this member does not give its word not to stand for a lease; empty: it is given."""
-
-
-class FrameInProgress:
-    """The data frame that is arriving: in a buffer, or in the window at the end of the log where the shell receives
-    it."""
-
-    def __init__(self) -> None:
-        self._frames: ha.SessionReader | TransferReader = TransferReader()
-        self._head: Head | None = None
-        self._pending = bytearray()
-        self._direct = 0
-        self.is_lone = False
-        """A single send waited for what came last."""
-
-    @property
-    def is_catching_up(self) -> bool:
-        """Whether some of what the master had when the session began is missing, as far as one can know."""
-        return False
-
-    @property
-    def missing(self) -> int:
-        """Log bytes of the current frame that have not arrived."""
-        return self._frames.missing if self._head is not None else 0
-
-    @property
-    def window(self) -> int:
-        """Log bytes that the shell may receive straight into the log, `taken` bytes behind its end."""
-        return self.missing if not self._pending else 0
-
-    @property
-    def unsummed(self) -> int:
-        """Of these, the bytes at the beginning that need not be looked at; the shell tells with `passed`."""
-        return 0
-
-    @property
-    def taken(self) -> int:
-        """Bytes of the current frame already received into the log's window."""
-        return self._direct
-
-    @property
-    def has_pending(self) -> bool:
-        """Whether a part of the current frame came in a buffer."""
-        return bool(self._pending)
-
-    def pending_to_window(self) -> bytes:
-        """The part of the current frame that came in a buffer, for the shell to put into the window."""
-        data = bytes(self._pending)
-        self._pending.clear()
-        self._direct += len(data)
-        return data
-
-    def _drop_partial(self) -> None:
-        self._head = None
-        self._pending.clear()
-        self._direct = 0
 
 
 class SlaveState(FrameInProgress):
@@ -660,177 +601,4 @@ class SlaveState(FrameInProgress):
     def _ended(self, reason: Reason, text: str, now: float) -> None:
         self.trouble = (now, reason, text)
         self._enter(SlavePhase.IDLE)
-        self._drop_partial()
-
-
-class ClassicSlaveState(FrameInProgress):
-    """A slave in a session with a RocketMQ master."""
-
-    def __init__(self, *, log: LogEnds, terms: SlaveTerms, now: float) -> None:
-        super().__init__()
-        self.log = log
-        self.terms = terms
-        self.is_connected = False
-        self.trouble: tuple[float, Reason, str] | None = None
-        self.last_heard = self.last_sent = now
-        self._session = 0
-        self._frames: TransferReader = TransferReader()
-        self._reported = -1
-        self._is_followed = False
-
-    def begin_at(self, offset: int) -> list[Decision]:
-        """Before the session: the master's log begins at `offset`, above the end of ours."""
-        log = self.log
-        if log.end == log.first:
-            reset = Reset(offset, log.end, log.end, "the log is empty", "reset-empty")
-            out: list[Decision] = [reset]
-        else:
-            why = f"{Reason.OFFSET_GONE.value}: {Reason.OFFSET_GONE.advice}"
-            out = [Reset(offset, log.end, log.end, why, "reset-offset-gone")]
-            out.append(Note("began-anew", f"begins anew at {offset}, its own log ended at {log.end}: {why}", loud=True))
-        log.first = log.end = log.flushed = offset
-        return out
-
-    def begin_with(self, record: bytes) -> list[Decision]:
-        """Before the session of an empty slave: the first record of the master's log, which begins at 0."""
-        self.log.end = len(record)
-        return [Append(0, record), Confirm(len(record))]
-
-    def connected(self, session: int, now: float) -> list[Decision]:
-        """Reports at once: the master sends nothing before it knows our offset."""
-        self._session = session
-        self._frames = TransferReader()
-        self._drop_partial()
-        self.is_connected = True
-        self.last_heard = now
-        out: list[Decision] = []
-        self._report(out, now)
-        return out
-
-    def disconnected(self, now: float) -> None:
-        if self.is_connected:
-            self.is_connected = False
-            self.trouble = self.trouble or (now, Reason.LOST, "the connection to the master was lost")
-        self._drop_partial()
-
-    def receive(self, data: bytes | memoryview, now: float) -> list[Decision]:
-        """Bytes from the master, however split; ends with at most one report."""
-        out: list[Decision] = []
-        if not self.is_connected:
-            return out
-        self.last_heard = now
-        try:
-            for event in self._frames.feed(data):
-                if isinstance(event, Head):
-                    self._on_head(out, event, now)
-                else:
-                    self._pending += event.data
-                    if event.last:
-                        self._frame_complete(out)
-                if not self.is_connected:
-                    return out
-        except CodecError as error:
-            self._close(out, Reason.CORRUPT, str(error), now)
-            return out
-        self._report_if_moved(out, now)
-        return out
-
-    def _on_head(self, out: list[Decision], head: Head, now: float) -> None:
-        if head.offset != self.log.end:
-            if self.log.end != 0:
-                text = f"the master sent bytes at {head.offset}, this log ends at {self.log.end}"
-                self._close(out, Reason.DIVERGED, text, now)
-                return
-            # An empty slave that asked for the last file only begins where the master says.
-            if head.offset:
-                out.append(Reset(head.offset, 0, 0, "the log is empty", "reset-empty"))
-                self.log.first = self.log.end = self.log.flushed = head.offset
-        if not self._is_followed:
-            self._is_followed = True
-            self.trouble = None
-            out.append(Note("following", f"follows a RocketMQ master from {self.log.end}, in its own protocol"))
-        self._head = head if head.size else None
-
-    def _frame_complete(self, out: list[Decision]) -> None:
-        head = self._head
-        assert head is not None
-        if self._pending:
-            out.append(Append(head.offset, bytes(self._pending)))
-        else:
-            out.append(Commit(self._direct))
-        self._drop_partial()
-        self.log.end += head.size
-        # Upstream has no confirmed offset: a slave shows what it has.
-        out.append(Confirm(self.log.end))
-
-    def took(self, data: memoryview, now: float) -> list[Decision]:
-        """As SlaveState.took."""
-        self.last_heard = now
-        out: list[Decision] = []
-        self._direct += len(data)
-        if self._frames.took(data):
-            self._frame_complete(out)
-            self._report_if_moved(out, now)
-        return out
-
-    def flushed(self, offset: int, now: float) -> list[Decision]:
-        """A classic report speaks only of what was received."""
-        self.log.flushed = max(self.log.flushed, offset)
-        return []
-
-    def refuse(self, reason: Reason, text: str, now: float) -> list[Decision]:
-        """This node can't go on; the classic protocol has no words for why."""
-        out: list[Decision] = []
-        if self.is_connected:
-            self._close(out, reason, text, now)
-        return out
-
-    def tick(self, now: float) -> list[Decision]:
-        out: list[Decision] = []
-        if not self.is_connected:
-            return out
-        if now - self.last_heard >= self.terms.housekeeping:
-            self._close(out, Reason.SILENT, f"the master was silent for {self.terms.housekeeping:g} s", now)
-        elif now - self.last_sent >= self.terms.heartbeat:
-            self._report(out, now)
-        return out
-
-    def next_deadline(self, now: float) -> float:
-        if not self.is_connected:
-            return now + self.terms.heartbeat
-        return max(now, min(self.last_heard + self.terms.housekeeping, self.last_sent + self.terms.heartbeat))
-
-    def next_batch(self) -> Batch | None:
-        """A classic slave never gives anything back."""
-        return None
-
-    def saved(self, record: ReplicaRecord, now: float) -> list[Decision]:
-        return []
-
-    def _report_if_moved(self, out: list[Decision], now: float) -> None:
-        observer = self.terms.observer
-        is_due = self._is_followed and self._reported >= 0 if observer else self.log.end != self._reported
-        if self.is_connected and is_due:
-            self._report(out, now)
-
-    def _report(self, out: list[Decision], now: float) -> None:
-        """A RocketMQ master counts whatever is reported, so an observer says what it has once, to get what follows.
-
-        After that its sign of life is an end far below the log: RocketMQ 5 counts a slave whose last report is near the
-        end as in sync, and would wait for it where it has no slave at all. Only once bytes came: of two reports that
-        arrive together the last is taken for the place to send from.
-        """
-        if self.terms.observer and self._is_followed:
-            self._reported = OBSERVER_REPORT
-        elif not self.terms.observer or self._reported < 0:
-            self._reported = self.log.end
-        self.last_sent = now
-        out.append(Send(self._session, ha_classic.encode_report(self._reported)))
-
-    def _close(self, out: list[Decision], reason: Reason, text: str, now: float) -> None:
-        out.append(Close(self._session, reason, text))
-        told = f"session with the master ended: {text} [{reason.value}]. {reason.advice}"
-        out.append(Note(f"ended-{reason.value}", told))
-        self.trouble = (now, reason, text)
-        self.is_connected = False
         self._drop_partial()

@@ -4,6 +4,7 @@ import pytest
 
 from tandemq.codec.ha_reasons import Reason
 from tandemq.formats.record import encode_record
+from tandemq.replication.classic_slave_state import OBSERVER_REPORT, ClassicSlaveState
 from tandemq.replication.decisions import Append, Confirm, LogEnds, Note, Reset, Send
 from tandemq.replication.first_copy import (
     Compared,
@@ -14,7 +15,7 @@ from tandemq.replication.first_copy import (
     plan_first_copy,
     wrong_first_record,
 )
-from tandemq.replication.slave_state import OBSERVER_REPORT, ClassicSlaveState, SlaveTerms
+from tandemq.replication.slave_state import SlaveTerms
 
 SIZE = 4096
 
