@@ -89,12 +89,12 @@ _TLS_HANDSHAKE: Final = 0x16
 
 
 def is_extended(first_byte: int) -> bool:
-    """Whether a connection that begins with this byte speaks the extended session."""
+    """Returns whether a connection that begins with this byte speaks the extended session."""
     return first_byte == MAGIC >> 8
 
 
 def is_tls(first_byte: int) -> bool:
-    """Whether a connection begins with a TLS ClientHello: neither a report nor a frame of ours can."""
+    """Returns whether a connection begins with a TLS ClientHello: neither a report nor a frame of ours can."""
     return first_byte == _TLS_HANDSHAKE
 
 
@@ -353,7 +353,7 @@ def encode_data_header(
 
 
 def packed(data: bytes | memoryview) -> bytes:
-    """Log bytes as a packed frame holds them; takes a millisecond for PACK_SIZE_MAX of them."""
+    """Returns log bytes as a packed frame holds them; takes a millisecond for PACK_SIZE_MAX of them."""
     return compress(data, COMPRESSION_ZSTD, level=PACK_LEVEL)[0]
 
 
@@ -412,7 +412,7 @@ class SessionReader:
         self._seal_fits = False
 
     def secure(self, seal: Seal) -> None:
-        """From the next frame on every one must be sealed."""
+        """Demands a seal on every frame from the next one on."""
         self._seal = seal
 
     @property
@@ -540,7 +540,10 @@ class SessionReader:
             raise SealBroken(f"HA frame of type {kind}: its seal does not fit")
 
     def _wanted(self, buffer: memoryview | bytearray, at: int) -> int:
-        """What must be there of the frame whose header is at `at` before it can be decoded: all of it but log bytes."""
+        """Returns how much must be there of the frame whose header is at `at` before it can be decoded.
+
+        All but log bytes.
+        """
         magic, kind, flags, size, _, header_sum = _HEADER.unpack_from(buffer, at)
         if magic != MAGIC or header_sum != crc32(buffer[at : at + _CHECKED_PART.size]):
             raise CodecError(f"HA frame header {bytes(buffer[at : at + HEADER_SIZE]).hex()}: wrong magic or checksum")
@@ -555,7 +558,10 @@ class SessionReader:
 
 
 def claim_of(id: str, replica: str, register: Register | None) -> str:
-    """What a master says of itself in CHALLENGE, for the proof to cover: its epoch's id, who it is, its register."""
+    """Returns what a master says of itself in CHALLENGE, for the proof to cover.
+
+    Its epoch's id, who it is, its register.
+    """
     text = msgspec.json.encode([id, replica, register])
     return f"{id} {hashlib.sha256(text).hexdigest()}"
 
@@ -581,7 +587,7 @@ def _decode_json(payload: bytes, struct_type: type[_C]) -> _C:
 
 
 def key_proof(key: str, side: str, *parts: str) -> str:
-    """Proof for a session without a key: only that the other end has none either. With one, see `ha_seal`."""
+    """Returns the proof for a session without a key: only that the other end has none either."""
     text = "\0".join(("tandemq-ha", side, *parts)).encode()
     return hmac.new(key.encode(), text, hashlib.sha256).hexdigest()
 
