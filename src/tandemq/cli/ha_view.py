@@ -335,7 +335,7 @@ def _absent_lines(nodes: Sequence[Node], told: Sequence[Node]) -> list[str]:
     newest = max(known, key=lambda register: (register["epoch"], register["revision"]))
     here = {node.get("replica") for node in told}
     return [
-        f"election: {one['address']} no: it does not answer"
+        f"election: {one['address']} no: nothing was heard of it"
         + ("" if one["replica"] in newest["in_sync"] else ", and is not in sync")
         for one in newest["members"]
         if one["replica"] not in here
