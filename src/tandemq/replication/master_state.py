@@ -535,6 +535,8 @@ class MasterState:
         }
 
     def _open_if_stored(self, out: list[Decision], now: float) -> None:
+        if self.is_coordinated:
+            return  # what counts there is the coordinator's word, whatever the others have stored
         if self.phase is not Phase.SWAPPING or not all(self.keeper.has_stored(one) for one in self._writes_to):
             return
         self._open_reign(out, now)
