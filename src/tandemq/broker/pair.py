@@ -151,6 +151,7 @@ class Pair:
                 recorded=self._recorded,
                 lost=self._session_lost,
                 proposed=self._proposed,
+                vouch=self._vouch if config.coordinator and not self._live.broker.observer else None,
             ),
             group=f"{self._live.broker.cluster_name}/{self._live.broker.broker_name}",
             address=broker.address,
@@ -1041,6 +1042,9 @@ class Pair:
         if self.failover is not None and not self._broker.is_master:
             self.failover.session_lost()
 
+    def _vouch(self, master: str, epoch: int, now: float) -> str:
+        return self.failover.vouch(master, epoch, now) if self.failover is not None else "it has no coordinator"
+
     def _proposed(self, proposal: Propose) -> None:
         assert self.failover is not None
         self.failover.propose(proposal)
@@ -1056,7 +1060,6 @@ class Pair:
             PairCode.HA_DETAIL: self._on_detail,
             PairCode.FORGET: self._on_forget,
             PairCode.PAUSE: self._on_pause,
-            PairCode.VOUCH: self._on_vouch,
             PairCode.MOVE_REGISTER: self._on_move,
         }
 
@@ -1104,14 +1107,6 @@ class Pair:
         except CoordinatorError as error:
             raise ReplicationError(str(error)) from error
         return encode_response(command.opaque, ResponseCode.SUCCESS, text)
-
-    @needs(on_cluster(UPDATE), audited=False, key=True)
-    def _on_vouch(self, connection: Connection, command: Command) -> bytes:
-        if self.failover is None:
-            raise ReplicationError("this broker has no coordinator")
-        epoch = command.ext.get("epoch", "")
-        self.failover.succession.vouch(command.ext.get("replica", ""), int(epoch) if epoch.isdecimal() else 0)
-        return encode_response(command.opaque, ResponseCode.SUCCESS)
 
     def forget(self, name: str, *, accept_loss: bool) -> str:
         """Takes a replica out of the group for good; `name` is its identity, or an address that names exactly one."""

@@ -44,7 +44,7 @@ class HeldQueue:
             self._fetching = None
 
     def wake(self) -> None:
-        """There may be room, a lock, or no pause any more: the fetcher looks at once."""
+        """Wakes the fetcher, because there may be room, a lock, or no pause any more."""
         if self._fetcher is not None:
             self._fetcher.wake.set()
 

@@ -83,7 +83,7 @@ class _TimeLimit:
         self._task.cancel()
 
     def end(self) -> None:
-        """The call has ended, by itself or not: a cancellation by this limit is taken back."""
+        """Notes that the call has ended, by itself or not; takes back a cancellation by this limit."""
         self._handle.cancel()
         if self._expired:
             self.was_alone = self._task.uncancel() <= self._before

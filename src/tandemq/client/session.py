@@ -418,7 +418,10 @@ class Session:
             await self.refresh_routes()
 
     async def check_filter(self, group: str, item: Subscription) -> None:
-        """An SQL92 filter that brokers refuse (switched off, or wrong) fails here instead of staying silent."""
+        """Raises the error of an SQL92 filter that brokers refuse.
+
+        Without this, a filter that is switched off or wrong stays silent.
+        """
         if item.expression_type != SQL92:
             return
         for queue in {queue.broker_name: queue for queue in await self.subscribe_queues(item.topic)}.values():
@@ -496,7 +499,7 @@ class Session:
     # what brokers push
 
     def on_push(self, code: int, handler: PushHandler) -> None:
-        """Every handler of a code sees each request; the first answer that is not None is sent back."""
+        """Adds a handler of a code. Every handler sees each request; the first answer that is not None is sent back."""
         if code not in self._pushed:
             self._pushed[code] = []
             self.remoting.handlers[code] = lambda connection, command: self._dispatch(code, connection, command)

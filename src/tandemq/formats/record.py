@@ -205,7 +205,7 @@ def check_record(buffer: Buffer, position: int, limit: int, *, crc: bool = True)
 
 
 def verify_crc(buffer: Buffer, position: int) -> bool:
-    """Whether the body of a whole record agrees with its checksum (an empty body has none)."""
+    """Returns whether the body of a whole record agrees with its checksum (an empty body has none)."""
     _, _, stored, _, _, _, _, sys_flag = HEAD.unpack_from(buffer, position)
     start, stop = body_bounds(buffer, position, sys_flag)
     return start == stop or crc32(memoryview(buffer)[start:stop]) & CRC_MASK == stored

@@ -266,6 +266,12 @@ class MasterShell:
         self._act(self.state.learned(register, self._clock.monotonic()))
         self._arm()
 
+    def vouched_until(self) -> float:
+        """Asks the members for their word where that is due; until when all of them have given it."""
+        now = self._clock.monotonic()
+        self._act(self.state.ask_word(now))
+        return self.state.word_until(now)
+
     def settle(self) -> None:
         """What may be confirmed depends on the time where there is a lease: looks again."""
         self.state.acks.settle()

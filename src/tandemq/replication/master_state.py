@@ -57,6 +57,8 @@ from tandemq.codec.ha_session import (
     Registered,
     Start,
     Take,
+    Vouch,
+    Vouched,
     Welcome,
 )
 from tandemq.errors import CodecError
@@ -95,6 +97,7 @@ from tandemq.replication.epochs import (
 )
 from tandemq.replication.register import CoordinatedKeeper, RegisterKeeper, is_newer
 from tandemq.replication.session import STREAMING, Departure, Session, SessionState, departure_of
+from tandemq.replication.vouching import Words
 
 HELLO_WAIT: Final = 5.0
 """Seconds a slave may take to answer our challenge."""
@@ -159,6 +162,8 @@ class MasterTerms:
     sessions_max: int = 64
     home: str = GROUP_HOME
     """Where the register lives; elsewhere than in the group, every swap is a proposal that counts when it is there."""
+    lease: float = 0.0
+    """Of a reign, where there is a coordinator."""
 
 
 class MasterState:
@@ -201,6 +206,7 @@ class MasterState:
         self.keeper = RegisterKeeper(record.replica, record.register)
         if self.is_coordinated:
             self.keeper = CoordinatedKeeper(record.replica, register)
+        self._words = Words(terms.lease)
         self._proposed: tuple[Register, dict[str, object]] | None = None
         """A swap that the coordinator was asked for and has not answered, and what the record says beside it."""
         self._group_exists = group_exists or record.register is not None
@@ -612,6 +618,24 @@ class MasterState:
             self._decide(out, now)
         return out
 
+    def ask_word(self, now: float) -> list[Decision]:
+        """While the coordinator is away: asks those who follow for their word not to stand, as often as is due."""
+        out: list[Decision] = []
+        number = self._words.ask(now)
+        if number is not None and self.phase is Phase.OPEN:
+            for session in self.sessions.values():
+                if session.is_streaming and session.hello is not None and session.hello.vouches:
+                    self._send(out, session, Vouch(self.number, number), now)
+        return out
+
+    def word_until(self, now: float) -> float:
+        """Until when all whom a candidate would have to hear have given their word."""
+        if self.register is None or self.phase is not Phase.OPEN:
+            return float("-inf")
+        changed = self.proposed.in_sync if self.proposed is not None else ()  # it may have happened
+        needed = {*self.register.in_sync, *changed} - {self.record.replica}
+        return self._words.until(needed, now)
+
     def _begin(self, out: list[Decision], epoch: Epoch, now: float) -> None:
         self.phase = Phase.OPEN
         self._ordered = False  # the order is carried out: from now on it is the holder, as any other
@@ -741,6 +765,9 @@ class MasterState:
             self._on_hello(out, session, event, now)
         elif isinstance(event, Start) and session.state is SessionState.CHECKING:
             self._on_start(out, session, event, now)
+        elif isinstance(event, Vouched):
+            if not event.refused and session.is_streaming:
+                self._words.given(session.replica, event.number)
         elif isinstance(event, Registered):
             self._on_registered(out, session, event, now)
         elif isinstance(event, Head | Chunk) and session.state is SessionState.DONATING:

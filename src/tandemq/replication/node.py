@@ -29,7 +29,7 @@ from tandemq.replication.relay import RelayShell
 from tandemq.replication.relay_state import RelayLog, RelayState, RelayTerms
 from tandemq.replication.session import Departure, Session, have_all
 from tandemq.replication.slave import ClassicSurvey, Find, SlaveShell
-from tandemq.replication.slave_state import ClassicSlaveState, SlavePhase, SlaveState, SlaveTerms
+from tandemq.replication.slave_state import ClassicSlaveState, SlavePhase, SlaveState, SlaveTerms, Vouching
 from tandemq.replication.status import HaStatus, ReplicaStatus, register_shown
 from tandemq.replication.tls_wire import HaTls
 from tandemq.store.disk import Disk, FileDisk
@@ -56,6 +56,8 @@ class NodeCallbacks:
     """A slave's session with its master has ended."""
     proposed: Callable[[Propose], None] = lambda proposal: None
     """A master wants the coordinator to change the register."""
+    vouch: Vouching | None = None
+    """A slave's master asks for its word not to stand; None: there is no coordinator."""
 
 
 class ReplicaNode:
@@ -101,12 +103,13 @@ class ReplicaNode:
         self._level = AckLevel(1)
         self.home = GROUP_HOME
         """Where the register lives."""
+        self._lease = 0.0
         self._silence_max = float("inf")
 
     def coordinate(self, home: str, lease: float) -> None:
         """The register lives with a coordinator: whoever is silent for a lease is missed."""
         self.home = home
-        self._silence_max = lease
+        self._lease = self._silence_max = lease
 
     @property
     def _heartbeat(self) -> float:
@@ -174,6 +177,7 @@ class ReplicaNode:
             rate_max=config.rate_max if config.flow_control else None,
             sessions_max=config.sessions_max,
             home=self.home,
+            lease=self._lease,
         )
         log_ends = self.hands.log_ends()
         state = MasterState(
@@ -273,7 +277,14 @@ class ReplicaNode:
         log_ends = self.hands.log_ends()
         if not extended:
             return ClassicSlaveState(log=log_ends, terms=terms, now=now)
-        return SlaveState(record=self.record, terms=terms, log=log_ends, new_id=lambda: secrets.token_hex(16), now=now)
+        return SlaveState(
+            record=self.record,
+            terms=terms,
+            log=log_ends,
+            new_id=lambda: secrets.token_hex(16),
+            now=now,
+            vouch=self._callbacks.vouch,
+        )
 
     async def leave_role(self, *, clean: bool = False) -> None:
         """Ends the current role; `clean`: the log is flushed and nothing will be written by this node."""

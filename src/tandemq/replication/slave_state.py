@@ -45,6 +45,8 @@ from tandemq.codec.ha_session import (
     Registered,
     Start,
     Take,
+    Vouch,
+    Vouched,
     Welcome,
 )
 from tandemq.errors import CodecError
@@ -103,6 +105,10 @@ class SlaveTerms:
     compression: str = ""
     """How log bytes are to come; see Hello."""
     batch: int = 8 << 20
+
+
+Vouching = Callable[[str, int, float], str]
+"""(master, epoch, now) -> why this member does not give its word not to stand for a lease; empty: it is given."""
 
 
 class FrameInProgress:
@@ -164,10 +170,18 @@ class SlaveState(FrameInProgress):
     """A slave in a session with a master of ours.  One object lives as long as the node is a slave."""
 
     def __init__(
-        self, *, record: ReplicaRecord, terms: SlaveTerms, log: LogEnds, new_id: Callable[[], str], now: float
+        self,
+        *,
+        record: ReplicaRecord,
+        terms: SlaveTerms,
+        log: LogEnds,
+        new_id: Callable[[], str],
+        now: float,
+        vouch: Vouching | None = None,
     ) -> None:
         super().__init__()
         self.record = record.withdrawn()
+        self._vouch = vouch
         self.terms = terms
         self.log = log
         self.phase = SlavePhase.IDLE
@@ -255,6 +269,8 @@ class SlaveState(FrameInProgress):
             self._on_register(out, event.register, now)
         elif isinstance(event, Take) and self.phase is SlavePhase.WAITING:
             self._on_take(out, event, now)
+        elif isinstance(event, Vouch):
+            self._on_vouch(out, event, now)
         elif isinstance(event, Refuse | Farewell):
             self._ended(event.code, event.text, now)
             out.append(Close(self._session, event.code, event.text))
@@ -294,6 +310,7 @@ class SlaveState(FrameInProgress):
             observer=self.terms.observer,
             compression=self.terms.compression,
             refused=refused,
+            vouches=self._vouch is not None,
         )
         self.phase = SlavePhase.TOLD
         self._send(out, hello, now)
@@ -365,6 +382,14 @@ class SlaveState(FrameInProgress):
                 in_sync=frozenset(register.in_sync) - holder,
             )
         self._send(out, Registered(register.epoch, register.revision), now)
+
+    def _on_vouch(self, out: list[Decision], asked: Vouch, now: float) -> None:
+        """The word is kept from the moment it is given, so it is given before the answer leaves."""
+        if self._vouch is None or self.phase is not SlavePhase.FOLLOWING or asked.epoch != self._number:
+            refused = "this replica does not follow that reign"
+        else:
+            refused = self._vouch(self.master, asked.epoch, now)
+        self._send(out, Vouched(asked.number, refused), now)
 
     def _promise(self, out: list[Decision], challenge: Challenge) -> None:
         """Not to serve an older master any more; if we already serve a newer one, our HELLO says so."""

@@ -80,7 +80,7 @@ class Cleaner:
         return deleted
 
     def _drop_old_cuts(self, now_ms: int) -> None:
-        """What was cut off the log is kept as long as messages are; directories are named `offset-wall ms`."""
+        """Removes cut bytes as old as deleted messages; their directories are named `offset-wall ms`."""
         for name in self._disk.list(self._root / CUT):
             cut_at = name.partition("-")[2]
             if cut_at.isdecimal() and int(cut_at) < now_ms - self._config().file_reserved_hours * HOUR_MS:
@@ -117,7 +117,7 @@ class Cleaner:
         self.disk_used = used / total if total else 0.0
 
     def _first_store_time(self, base: int) -> int:
-        """Store time of a segment's first record, the earliest moment after which the one before it was complete."""
+        """Returns the store time of a segment's first record, at which the segment before it was complete."""
         try:
             record = self._log.record(base, self._log.appended)
         except (CorruptRecord, OffsetOutOfRange):

@@ -215,7 +215,7 @@ class MessageStore:
             truncation.finish(disk, root)
 
     def _mark_running(self, already: bool) -> None:
-        """The abort marker, durable before the first append. One that is there already costs no sync to keep."""
+        """Makes the abort marker durable before the first append. One that is there already costs no sync to keep."""
         path = self.root / layout.ABORT
         pid = b"%-10d %s" % (os.getpid(), self._disk.boot_id().hex().encode())
         if already:
@@ -229,7 +229,10 @@ class MessageStore:
             self._flusher.start()
 
     def close(self) -> None:
-        """Everything durable, checkpoint written, abort marker removed: the next open has nothing to repair."""
+        """Makes everything durable, writes the checkpoint and removes the abort marker.
+
+        The next open has nothing to repair.
+        """
         if self._gate.is_closed:
             return
         self._gate.close()
@@ -308,7 +311,7 @@ class MessageStore:
         return confirmed if confirmed is not None and confirmed < limit else limit
 
     def set_confirmed(self, offset: int | None) -> None:
-        """Replication's word on what can't vanish any more; None when it has none to give."""
+        """Takes from replication what can't vanish any more; None when it can't tell."""
         self._views.confirmed = offset
 
     @property
@@ -578,7 +581,7 @@ class MessageStore:
         return max(cell[0] if cell is not None else 0, queue.count if queue is not None else 0)
 
     def number_undispatched(self) -> None:
-        """Before the first append of a new master: records that readers may not see yet keep their queue offsets."""
+        """Keeps the queue offsets of records that readers may not see yet, before the first append of a new master."""
         self._changes.number_undispatched()
 
     def reset(self, first_offset: int) -> None:

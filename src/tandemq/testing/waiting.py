@@ -58,7 +58,7 @@ def wait_until(
     seconds: float = SECONDS,
     ignoring: tuple[type[Exception], ...] = (),
 ) -> T:
-    """The same for a test without an event loop."""
+    """Waits in the same way in a test without an event loop."""
     clock, never = SystemClock(), threading.Event()
     deadline = clock.monotonic() + seconds
     turn = 0

@@ -170,7 +170,7 @@ def _ha(status: HaStatus, is_writable: bool) -> Iterator[Family]:
 
 
 def _elections(status: HaStatus) -> Iterator[Family]:
-    """Of a broker with a coordinator."""
+    """Returns the series of a broker with a coordinator."""
     left = status.lease_left or 0.0
     yield gauge("tandemq_ha_lease_remaining_seconds", "How long this master may acknowledge without a renewal.", left)
     yield gauge("tandemq_ha_without_master_seconds", "How long nobody has reigned.", status.without_master)

@@ -212,7 +212,7 @@ class BrokerAccess:
         return found
 
     def _ask_others(self, broker: str, found: dict[QueueRef, Range], empty: list[QueueRef]) -> None:
-        """A slave may not know a new topic yet: queues that look empty there are asked for elsewhere too."""
+        """Asks other members for queues that look empty: a slave may not know a new topic yet."""
         for reader in self._readers.ask_others(broker) if empty else ():
             with contextlib.suppress(RemotingError, ReplyError, ClientError, OSError):
                 bounds = _Bounds(empty)(reader)
@@ -248,7 +248,10 @@ class BrokerAccess:
         return found
 
     def mean_size(self, queue: QueueRef, start: int, stop: int) -> float:
-        """From a few records at the start; asked once per queue and process, sizes of a queue hardly change."""
+        """Returns the mean size of a few records at the start.
+
+        Asks once per queue and process, since it hardly changes.
+        """
         if queue not in self._sizes:
 
             def sample(reader: QueueReader) -> float:
@@ -285,7 +288,7 @@ class BrokerAccess:
         yield from decoder.leftovers()
 
     def _chunks(self, piece: Slice, skip_lost: bool) -> Iterator[tuple[bytes | memoryview, int]]:
-        """Raw records of the slice, from whichever member can serve them; goes on where a broken read stopped."""
+        """Yields raw records of the slice from whichever member can serve them; goes on where a broken read stopped."""
         queue = piece.queue
 
         def on_gap(expected: int, found: int) -> None:
@@ -327,7 +330,10 @@ class BrokerAccess:
 
 @lru_cache(maxsize=64)
 def access_of_process(options: PullOptions) -> BrokerAccess:
-    """One for all tasks of a worker process: asking all members who is in sync costs more than a small micro-batch."""
+    """Returns one access for all tasks of a worker process.
+
+    Asking who is in sync costs more than a small micro-batch.
+    """
     return BrokerAccess(options)
 
 

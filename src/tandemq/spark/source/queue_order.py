@@ -223,7 +223,7 @@ class QueueStreamReader(_QueueReading, DataSourceStreamReader, SupportsTriggerAv
         return moved
 
     def _available(self, queue: QueueRef, start: int, ranges: Ranges) -> int:
-        """Where a queue ends now; one that was removed keeps its place, should it come back."""
+        """Returns where a queue ends now; one that was removed keeps its place, should it come back."""
         if queue not in ranges:
             return start
         end = ranges[queue].next
@@ -282,7 +282,7 @@ class QueueStreamReader(_QueueReading, DataSourceStreamReader, SupportsTriggerAv
         return self._partitions({s.queue: s.start for s in slices}, {s.queue: s.stop for s in slices}, ranges)
 
     def _check_replay(self, end: dict[str, Any], stops: Offsets) -> None:
-        """A replayed batch must read what it read the first time; DataLost if its queues hold other messages now."""
+        """Raises DataLost if queues hold other messages than the replayed batch read the first time."""
         assert self._ranges is not None
         self._marks.load(end)
         anew = self._marks.made_anew(stops, self._ranges, lambda queue: True)
@@ -293,7 +293,7 @@ class QueueStreamReader(_QueueReading, DataSourceStreamReader, SupportsTriggerAv
             note(text)
 
     def _commit_group(self, start: dict[str, Any], done: Offsets) -> None:
-        """`start` is the end of the last completed batch; Spark's own commit() lags and misses the last one."""
+        """Commits `start`, the end of the last completed batch; Spark's own commit() lags and misses the last one."""
         if self._group and start != self._committed:
             self.access.commit_group(self._group, done)
             self._committed = start
