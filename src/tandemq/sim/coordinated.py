@@ -214,7 +214,7 @@ class CoordinatedWorld(World):
             await here.pair.serve(Command(code, dict(ext)))
 
         if node.alive:
-            here.begin(carry_out(), "order")
+            here.begin(carry_out, "order")
 
     def _fault_switch(self, node: SimNode) -> bool:
         """`tandemq ha switch`."""

@@ -77,12 +77,15 @@ class CoordinatedNode(SimNode):
         """Whatever its file says, a broker with a coordinator begins as a reader; etcd's register decides."""
         self.role = "slave"
         self.pair = SimPair(self)
+        self.vouch = self.pair.failover.vouch
         register = self.record.register
         self.coordinate(register.home if register is not None else "")
 
     def coordinate(self, home: str) -> None:
         """Where the register lives."""
-        self.master_terms = dataclasses.replace(self.master_terms, home=home or "etcd:", address=self.address)
+        self.master_terms = dataclasses.replace(
+            self.master_terms, home=home or "etcd:", lease=self.config.lease_seconds, address=self.address
+        )
         self.slave_terms = dataclasses.replace(self.slave_terms, address=self.address)
 
     def boot(self) -> None:
@@ -103,11 +106,11 @@ class CoordinatedNode(SimNode):
 
         return run
 
-    def begin(self, work: Coroutine[Any, Any, Any], name: str) -> None:
+    def begin(self, work: Callable[[], Coroutine[Any, Any, Any]], name: str) -> None:
         """Something that came from outside, when the process runs."""
 
         def run() -> None:
-            self.loop.create_task(work, name=name)
+            self.loop.create_task(work(), name=name)
 
         self.guarded(run)
 
@@ -268,8 +271,7 @@ class SimPair:
             self.spawn(self._announce(address), "announce")
 
     async def _announce(self, address: str) -> None:
-        register = self._node.record.register
-        ext = {"masterAddress": self._node.address, **register_facts(register, self._node.record.replica)}
+        ext = {"masterAddress": self._node.address, **self.facts()}
         try:
             await self.broker.peer_client.invoke(address, Command(PairCode.ANNOUNCE, ext), 1.0)
         except RemotingError:
@@ -280,7 +282,10 @@ class SimPair:
         node, register = self._node, self._node.record.register
         seen = seen_of(ext["masterAddress"], ext)
         outdated = register is not None and node.is_following and seen.register[0] < register.epoch
-        if self.broker.is_master or outdated:
+        if self.broker.is_master:
+            self.failover.announced(ext)
+            return
+        if outdated:
             return
         if not (node.is_following and node.follows is not None and node.follows.address == seen.address):
             self.announced = seen.address
@@ -364,9 +369,6 @@ class SimPair:
             return Command(ResponseCode.SUCCESS)
         if (meant := ext.get("epoch", "")) and register is not None and int(meant) != register.epoch:
             raise ReplicationError(f"this order means epoch {meant}")
-        if command.code == PairCode.VOUCH:
-            self.failover.succession.vouch(ext["replica"], int(ext["epoch"]))
-            return Command(ResponseCode.SUCCESS)
         if command.code == PairCode.DEMOTE:
             return Command(ResponseCode.SUCCESS, remark=await self.demote())
         if command.code == PairCode.PAUSE:
@@ -439,6 +441,10 @@ class SimMaster:
 
     def allow(self) -> None:
         self._act(self.state.allow)
+
+    def vouched_until(self) -> float:
+        self._act(self.state.ask_word)
+        return self.state.word_until(self._node.now)
 
     def settle(self) -> None:
         self.state.acks.settle()
@@ -573,7 +579,7 @@ class SimClient:
             if not node.reaches(other):
                 return
             if other.alive:
-                other.begin(answer(), "request")
+                other.begin(answer, "request")
             elif other.machine_runs:
                 settle(None, RemotingError(f"{other.address}: connection refused"))
 

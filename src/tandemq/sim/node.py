@@ -29,7 +29,7 @@ from tandemq.replication.decisions import (
 from tandemq.replication.epochs import ReplicaRecord, must_ask, new_identity
 from tandemq.replication.hands import StoreHands
 from tandemq.replication.master_state import MasterState, MasterTerms, Phase
-from tandemq.replication.slave_state import SlavePhase, SlaveState, SlaveTerms
+from tandemq.replication.slave_state import SlavePhase, SlaveState, SlaveTerms, Vouching
 from tandemq.sim.clock import ManualClock
 from tandemq.sim.disk import CrashableDisk, PowerCut
 from tandemq.sim.network import EventQueue, Link, SimulatedNetwork
@@ -109,6 +109,8 @@ class SimNode:
         """It is being demoted and takes no messages."""
         self.incarnation = 0
         self.record = ReplicaRecord("")
+        self.vouch: Vouching | None = None
+        """Gives or refuses the word that a master asks for while its coordinator is away."""
         self.elected_with: Register | None = None
         """The coordinator's register, for a candidate of a group that has one."""
         self.shown = 0
@@ -192,6 +194,7 @@ class SimNode:
             log=self.hands.log_ends(),
             new_id=self._new_id,
             now=self.now,
+            vouch=self.vouch,
         )
         self.store.set_confirmed(self.slave.confirmed)
         self._later(0.0, self._connect)
