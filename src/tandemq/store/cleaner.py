@@ -61,6 +61,8 @@ class Cleaner:
         deleted = 0
         for _ in range(_MANUAL_ROUNDS if manual else 1):
             decision = self._decide(now_ms, manual, keep_from, writable=not self._gate.is_full)
+            if decision.delete and not self._deletions_are_durable():
+                break  # the next round finds them so, or the log is poisoned
             if decision.delete:
                 first_offset = decision.delete[-1] + self._log.segment_size
                 self._views.save_starts(first_offset)
@@ -78,6 +80,17 @@ class Cleaner:
         if decision.reason:
             self._drop_old_cuts(now_ms)
         return deleted
+
+    def _deletions_are_durable(self) -> bool:
+        """Syncs the log if a crash could take a topic's deletion back. Returns whether that is out of the question.
+
+        Its queues would be there again, with messages in the files that are about to go, and nobody left to ask where
+        their numbers go on.
+        """
+        if self._views.queue_table.has_deleted_from(self._flusher.flushed):
+            with contextlib.suppress(StoreError):
+                self._flusher.flush_once()
+        return not self._views.queue_table.has_deleted_from(self._flusher.flushed)
 
     def _drop_old_cuts(self, now_ms: int) -> None:
         """Removes cut bytes as old as deleted messages; their directories are named `offset-wall ms`."""

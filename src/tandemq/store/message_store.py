@@ -32,6 +32,7 @@ from tandemq.store import online_rebuild, truncation
 from tandemq.store.cleaner import AppendMark, Cleaner
 from tandemq.store.commit_log import CommitLog
 from tandemq.store.config import FlushDiskType, StoreConfig
+from tandemq.store.confirmed_mark import ConfirmedMark
 from tandemq.store.disk import Disk, FileDisk, Lock
 from tandemq.store.flush import Done, Flusher, Post
 from tandemq.store.foreign import refuse_foreign
@@ -96,7 +97,10 @@ class MessageStore:
             disk, root, config, clock, self.log, self._flusher, read_only=read_only, on_full=self._gate.note_full
         )
         self._numbering = QueueNumbering(self._views.queue_table)
-        self._changes = LogChanges(disk, root, self.log, self._views, self._flusher, self._numbering)
+        self._confirmed = ConfirmedMark(disk, root)
+        self._changes = LogChanges(
+            disk, root, self.log, self._views, self._flusher, self._numbering, self._confirmed.lower
+        )
         self._cleaner = Cleaner(
             disk,
             root,
@@ -171,6 +175,8 @@ class MessageStore:
         if views.confirmed is not None and known.views is not None and known.certain and intent is None:
             # Nothing is dispatched before it is confirmed, so what the views have was: readers lose nothing by a crash.
             views.confirmed = max(views.confirmed, known.views.offset)
+        if views.confirmed is not None and intent is None:
+            views.confirmed = max(views.confirmed, self._confirmed.read())
         starts = views.read_starts()
         recovery = Recovery(
             log=self.log,
@@ -210,6 +216,7 @@ class MessageStore:
             flusher.flush_once()
         views.dirty.update(self._queues)
         self._mark_running(aborted)
+        self._confirmed.begin(min(views.confirmed or 0, self.appended))
         if intent is not None:
             views.sync()
             truncation.finish(disk, root)
@@ -275,6 +282,7 @@ class MessageStore:
         self._flusher.close()
         self.log.close()
         self._views.close()
+        self._confirmed.close()
         self._disk.close()
         if self._lock is not None:
             self._lock.release()
@@ -313,6 +321,7 @@ class MessageStore:
     def set_confirmed(self, offset: int | None) -> None:
         """Takes from replication what can't vanish any more; None when it can't tell."""
         self._views.confirmed = offset
+        self._confirmed.set(offset or 0)
 
     @property
     def health(self) -> Health:
