@@ -15,8 +15,8 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from tandemq.broker.addresses import HA_OFFSET
-from tandemq.broker.classic_master import ClassicMaster
+from tandemq.broker.addresses import HA_OFFSET, broker_port_of
+from tandemq.broker.classic_master import ClassicMaster, hinders_promotion
 from tandemq.broker.config import BrokerRole
 from tandemq.broker.exposure import exposures
 from tandemq.broker.failover import Failover
@@ -38,7 +38,7 @@ from tandemq.remoting.connection import Connection
 from tandemq.remoting.dispatch import Handler
 from tandemq.replication.decisions import Propose
 from tandemq.replication.epochs import ReplicaRecord, place_of
-from tandemq.replication.master_state import Phase
+from tandemq.replication.mastership.core import Phase
 from tandemq.replication.metadata import (
     KeyWanted,
     MetadataFollower,
@@ -629,15 +629,19 @@ class Pair:
         return address if address != self._broker.address else ""
 
     def _master_address(self) -> str:
-        """Remoting address of the master; guessed from its HA address when nobody told."""
+        """Remoting address of the master; guessed from its HA address when nobody told.
+
+        Of an observer, that of the broker it was told to follow, which need not be the master.
+        """
+        if self._live.broker.observer and (observed := broker_port_of(self._live.replication.ha_master_address)):
+            return observed
         if self._announced is not None and self._announced[1]:
             return self._announced[1]
         if self._registered_master:
             return self._registered_master
         if self.failover is not None:
             return self.failover.holder_address
-        host, _, port = self._live.replication.ha_master_address.rpartition(":")
-        return f"{host}:{int(port) - 1}" if host and port.isdecimal() else ""
+        return broker_port_of(self._live.replication.ha_master_address)
 
     def _metadata_place(self) -> tuple[str, bool] | None:
         address = self._master_address()
@@ -691,11 +695,11 @@ class Pair:
 
     async def _is_slaves(self, ha_address: str) -> bool:
         """Whether the broker beside a configured HA address says that it is a slave."""
-        host, _, port = ha_address.rpartition(":")
-        if not host or not port.isdecimal():
+        address = broker_port_of(ha_address)
+        if not address:
             return False
         try:
-            info = await ask_ha_info(self._broker.asking_client, f"{host}:{int(port) - 1}", LOOK_SECONDS)
+            info = await ask_ha_info(self._broker.asking_client, address, LOOK_SECONDS)
         except (RemotingError, CodecError):
             return False
         return info.get("tandemqRole") == SLAVE
@@ -825,10 +829,13 @@ class Pair:
         if record.lacks is not None and not accept_loss:
             start, stop = record.lacks
             raise ReplicationError(
-                f"this slave lacks [{start}, {stop}) of the history that its master has kept, because it copied the "
-                "last file only (haSyncFromLastFile): promote another, or use --accept-loss"
+                f"this slave lacks [{start}, {stop}) of the history that its master has kept, because this log was "
+                "begun with the last file only: promote another, or use --accept-loss"
             )
         register = record.register
+        if not accept_loss and (hindrance := await self._classic_hindrance()):
+            self.node.count("promotion-refused")
+            raise ReplicationError(hindrance)
         if register is None:
             is_behind = record.replica not in record.in_sync or not record.complete
             if is_behind and not accept_loss and record.history.epochs:
@@ -843,6 +850,10 @@ class Pair:
             self.node.count("promotion-refused")
             raise ReplicationError(refusal)
         return register.everybody - answered - {record.replica, register.holder} if refusal else frozenset()
+
+    async def _classic_hindrance(self) -> str:
+        survey = ClassicMaster(self._broker.asking_client)
+        return await hinders_promotion(self.node.slave, survey, self._broker.store.appended)
 
     async def _who_answers(self, register: Register) -> frozenset[str]:
         """The replicas of the group that answer at their addresses; a new store at an old address is another one."""

@@ -34,7 +34,8 @@ from tandemq.remoting.client import RemotingClient
 from tandemq.replication.acks import PutStatus
 from tandemq.replication.config import ReplicationConfig
 from tandemq.replication.decisions import Propose
-from tandemq.replication.master_state import MasterState, Phase
+from tandemq.replication.master_state import MasterState
+from tandemq.replication.mastership.core import Phase
 from tandemq.replication.metadata import PairCode, ask_ha_info
 from tandemq.replication.session import have_all
 from tandemq.sim.etcd import EtcdNetwork, SimEtcdClient
