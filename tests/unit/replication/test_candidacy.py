@@ -16,7 +16,7 @@ REGISTER = Register(
 
 def keys_of(*, holder: bool) -> KnownKeys:
     keys = KnownKeys()
-    keys.answered(1.0, 5)
+    keys.answered(1.0, 5, known=0)
     keys.told_register(msgspec.json.encode(REGISTER), 5)
     if holder:
         keys.told_holder(msgspec.json.encode(Holder(REGISTER.holder, 1)), 7, 5)

@@ -35,7 +35,7 @@ def test_a_group_begins_with_one_master_and_all_others_follow_it() -> None:
 
 def test_a_dead_process_is_replaced_before_its_lease_ends() -> None:
     world = peaceful()
-    run(world, 2 * LEASE)
+    run(world, 5 * LEASE)  # one that has handed over to a preferred master rests for two
     (first,) = reigning(world)
     world._boot = lambda node: None  # type: ignore[method-assign]  # it stays dead
     first.die(power=False)

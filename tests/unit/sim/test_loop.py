@@ -1,6 +1,7 @@
 """A loop that the simulator drives: it runs by its node's clock, waits while that is paused, and dies with it."""
 
 import asyncio
+import contextlib
 from collections.abc import Callable
 
 from tandemq.sim.clock import ManualClock
@@ -30,6 +31,13 @@ def loop_of(machine: Machine) -> SimLoop:
     return SimLoop(machine, machine.events, lambda host, port: {"here": True, "dead": False}.get(host))  # type: ignore[abstract]
 
 
+async def passed(seconds: float) -> None:
+    """Waits in vain for so long, by the loop's clock."""
+    with contextlib.suppress(TimeoutError):
+        async with asyncio.timeout(seconds):
+            await asyncio.get_running_loop().create_future()
+
+
 def run(events: EventQueue) -> None:
     while events.step():
         pass
@@ -40,7 +48,7 @@ def test_a_sleep_ends_by_the_clock_of_its_node() -> None:
     woken: list[float] = []
 
     async def sleep() -> None:
-        await asyncio.sleep(3.0)
+        await passed(3.0)
         woken.append(events.now)
 
     for rate in (1.0, 1.5):
@@ -55,7 +63,7 @@ def test_a_task_of_a_dead_process_goes_no_further() -> None:
     loop = loop_of(machine)
 
     async def sleep() -> None:
-        await asyncio.sleep(1.0)
+        await passed(1.0)
         woken.append(True)
 
     loop.create_task(sleep())
@@ -71,7 +79,7 @@ def test_what_is_due_while_a_process_is_paused_happens_when_it_goes_on() -> None
     machine = Machine(events)
 
     async def sleep() -> None:
-        await asyncio.sleep(1.0)
+        await passed(1.0)
         woken.append(events.now)
 
     loop_of(machine).create_task(sleep())
