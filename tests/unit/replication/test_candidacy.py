@@ -42,7 +42,7 @@ def test_a_word_holds_for_a_lease_even_if_etcd_is_back() -> None:
     assert "does not follow" in candidacy.vouch("z:1#z", 1, REGISTER, keys, 10.0)
     assert "does not follow" in candidacy.vouch("a:1#x", 2, REGISTER, keys, 10.0)
     assert candidacy.vouch("a:1#x", 1, REGISTER, keys, 10.0) == ""
-    keys.answered(10.1, 6)
+    keys.answered(10.1, 6, known=5)
     assert seen(candidacy, keys, 11.9).holder_lives
     assert not candidacy.may_take_over(keys, 11.9)  # an operator's order waits too
     assert candidacy.may_take_over(keys, 12.0)

@@ -31,7 +31,7 @@ def grant(etcd: EtcdModel, seconds: int) -> int:
     return int(etcd.answer("/v3/lease/grant", {"TTL": str(seconds), "ID": "0"})[1]["ID"])
 
 
-def until(events: EventQueue, time: float) -> None:
+def run_to(events: EventQueue, time: float) -> None:
     events.at(time, lambda: None)
     while events.now < time and events.step():
         pass
@@ -50,11 +50,11 @@ def test_a_lease_lives_its_time_and_takes_its_keys_with_it() -> None:
     etcd, events = model()
     lease = grant(etcd, 2)
     swap(etcd, 0, "a", lease)
-    until(events, 1.5)
+    run_to(events, 1.5)
     assert etcd.answer("/v3/lease/keepalive", {"ID": str(lease)})[1]["result"]["TTL"] == "2"
-    until(events, 3.4)
+    run_to(events, 3.4)
     assert KEY in etcd.keys
-    until(events, 4.0)
+    run_to(events, 4.0)
     assert KEY not in etcd.keys
     assert "TTL" not in etcd.answer("/v3/lease/keepalive", {"ID": str(lease)})[1]["result"]
     assert swap(etcd, 0, "b", lease)[0] == 404
@@ -63,12 +63,12 @@ def test_a_lease_lives_its_time_and_takes_its_keys_with_it() -> None:
 def test_a_new_leader_gives_leases_their_whole_time_again() -> None:
     etcd, events = model()
     lease = grant(etcd, 2)
-    until(events, 1.9)
+    run_to(events, 1.9)
     etcd.change_leader(1.0)
     assert swap(etcd, 0, "a")[0] == 503
-    until(events, 4.8)
+    run_to(events, 4.8)
     assert lease in etcd.leases
-    until(events, 5.3)
+    run_to(events, 5.3)
     assert lease not in etcd.leases
 
 
