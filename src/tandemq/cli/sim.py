@@ -14,6 +14,7 @@ import typer
 from tandemq.clock import SystemClock
 from tandemq.errors import ConfigError
 from tandemq.sim.coordinated import simulate_coordinated
+from tandemq.sim.etcd_mutants import ETCD_MUTANTS
 from tandemq.sim.mutants import MUTANTS
 from tandemq.sim.report import SeedsReport
 from tandemq.sim.simulator import SimulationResult, simulate
@@ -73,8 +74,8 @@ class Run(Protocol):
 def _results(seeds: range, run: Run, trace: bool, mutant: str) -> Iterable[SimulationResult]:
     if not mutant:
         return (run(seed, trace=trace) for seed in seeds)
-    for known in MUTANTS:
+    for known in (*MUTANTS, *ETCD_MUTANTS):
         if known.name == mutant:
             with known.active():
                 return [run(seed, trace=trace) for seed in seeds]
-    raise ConfigError(f"--mutant {mutant}: known are {', '.join(known.name for known in MUTANTS)}")
+    raise ConfigError(f"--mutant {mutant}: known are {', '.join(known.name for known in (*MUTANTS, *ETCD_MUTANTS))}")
