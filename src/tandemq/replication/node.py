@@ -22,9 +22,11 @@ from tandemq.replication.acks import AckQueue
 from tandemq.replication.config import ReplicationConfig
 from tandemq.replication.decisions import Propose
 from tandemq.replication.epochs import ReplicaRecord, must_ask, new_identity, place_of
+from tandemq.replication.first_copy import Compared
 from tandemq.replication.hands import StoreHands
 from tandemq.replication.master import MasterShell
-from tandemq.replication.master_state import MasterState, MasterTerms, Phase
+from tandemq.replication.master_state import MasterState
+from tandemq.replication.mastership.core import MasterTerms, Phase
 from tandemq.replication.relay import RelayShell
 from tandemq.replication.relay_state import RelayLog, RelayState, RelayTerms
 from tandemq.replication.session import Departure, Session, have_all
@@ -230,8 +232,8 @@ class ReplicaNode:
             tls=self._tls,
             ack_poll=self.config.ack_poll_us / 1e6,
             survey=survey,
-            lacks=self.record.lacks,
-            on_lacks=self._remember_lacks,
+            compared=Compared(self.record.lacks, self.record.copying_to),
+            on_compared=self._remember_compared,
             on_ended=self._session_ended,
         )
         self._store.set_confirmed(min(self.record.confirmed, self._store.appended))
@@ -303,11 +305,11 @@ class ReplicaNode:
                 self._remember_confirmed(self.slave.state.confirmed)
             self.slave = None
 
-    def _remember_lacks(self, lacks: tuple[int, int] | None) -> None:
-        if lacks is not None and self.record.lacks is None:
-            log.warning("this replica lacks [%d, %d) of the history that its master has kept", *lacks)
+    def _remember_compared(self, compared: Compared) -> None:
+        if compared.lacks is not None and self.record.lacks is None:
+            log.warning("this replica lacks [%d, %d) of the history that its master has kept", *compared.lacks)
             self.count("lacks-history")
-        self.record = self.record.with_(lacks=lacks)
+        self.record = self.record.with_(lacks=compared.lacks, copying_to=compared.goal)
         replica_file.save(self._disk, self._root, self.record)
 
     def _session_ended(self, confirmed: int) -> None:
@@ -468,6 +470,7 @@ class ReplicaNode:
                 cuts=tuple(self.hands.cuts),
                 cut_bytes=self.hands.cut_bytes,
                 lacks=record.lacks,
+                copying_to=record.copying_to,
                 events=dict(self.events + self.hands.events),
                 register=register_shown(record.register, self._joining_waits()),
             ),
