@@ -295,7 +295,7 @@ def put_number(store: MessageStore, topic: str) -> int:
 
 
 def test_the_more_queues_have_entries_the_rarer_they_are_written() -> None:
-    """A file is opened and synced for each: a queue that gets one message a second would cost more than its messages."""
+    """A file is opened and synced for each: for a single entry that costs more than its message did."""
     disk, clock = CrashableDisk(), ManualClock()
     store = opened(disk, config=replace(CONFIG, flush_views_interval_ms=1000), clock=clock)
     for queue_id in range(3000):
