@@ -97,7 +97,8 @@ def one_round(directory: Path) -> dict[str, float]:
         slave = MessageStore.open(directory / f"slave-{count}", StoreConfig())
         figures[path] = list(_followed(slave, log, count * size, count))
         slave.abandon()
-    return {path: statistics.median(samples) * 1e6 for path, samples in figures.items()}
+    # The lower decile: a busy machine makes samples longer, never shorter.
+    return {path: statistics.quantiles(samples, n=10)[0] * 1e6 for path, samples in figures.items()}
 
 
 def _followed(slave: MessageStore, log: bytes, piece: int, count: int) -> Iterator[float]:
