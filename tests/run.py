@@ -96,11 +96,16 @@ def run_checks() -> list[str]:
 
 
 def environment() -> dict[str, str]:
-    """Of the tests: as JVMs start fastest."""
+    """Returns the variables of the tests: JVMs and Python processes start as fast as they can.
+
+    Images with Python often forbid it to keep compiled modules. The tests start hundreds of processes, and each would
+    compile every module anew.
+    """
     settings = {"JAVA_TOOL_OPTIONS": SHORT_LIVED_JVMS}
     if SPARK_CLASSES.exists():
         settings["SPARK_SUBMIT_OPTS"] = f"-XX:SharedArchiveFile={SPARK_CLASSES} -Xlog:cds=off -Xlog:cds+dynamic=off"
-    return {**settings, **os.environ}
+    inherited = {name: value for name, value in os.environ.items() if name != "PYTHONDONTWRITEBYTECODE"}
+    return {**settings, **inherited}
 
 
 def make_spark_classes() -> None:

@@ -52,7 +52,7 @@ class FileShiftedClock(SystemClock):
         return super().wall_ms() + self._shift_ms
 
     def _read(self) -> int:
-        """A file that is missing or half written changes nothing."""
+        """Reads the shift; a file that is missing or half written changes nothing."""
         try:
             return int(self._path.read_text())
         except (OSError, ValueError):

@@ -17,7 +17,7 @@ bench/soak.py, of which tests/fault/test_soak.py runs two minutes; the simulator
      9  no descriptor left                              not here: of a process; test_disk.py, test_flush.py
     10  a table on a full disk                          not here: a broker's table; test_table_file.py
     11  fileReservedTime changed at run time            not here: a setting; test_cleaner.py
-    12  an old confirmed offset                         `open` with 0 or an older one; soak
+    12  an old confirmed offset                         `open` with 0 or an older one, `kill`; soak
     13  files missing or zeroed                         `lose_files`
     14  the log not mounted                             `lose_log`
     15  full disks at every save                        `fill_disk`; wrong files: test_table_file.py
@@ -322,10 +322,13 @@ class Machine:
         self.check()
 
     def kill(self) -> None:
-        """The process dies, the machine lives: nothing that was appended is lost."""
+        """The process dies, the machine lives: nothing that was appended is lost, what readers were shown they see."""
+        shown = self.store.readable_limit
+        self.store.set_confirmed(shown)
         self.store.abandon()
         self.disk = self.disk.after_crash(keep_all=True)
         self.store = self.open()
+        assert self.store.readable_limit >= shown
         end = self.model.records[-1][0] if self.model.records else None
         assert end is None or self.store.appended >= end.physical_offset + end.size
         self.check()

@@ -2,6 +2,7 @@
 
 import ast
 from collections import Counter
+from functools import cache
 from pathlib import Path
 
 import pytest
@@ -13,9 +14,20 @@ FILE_CALLS = {"open", "read_text", "read_bytes", "write_text", "write_bytes"}
 CLOCK_READERS = {"time", "datetime"}
 
 
+@cache
+def _parsed(path: Path) -> ast.Module:
+    return ast.parse(path.read_text())
+
+
+@cache
+def _nodes(path: Path) -> list[ast.AST]:
+    """Returns every node of a file. Several tests ask for the same files, and parsing them is most of their work."""
+    return list(ast.walk(_parsed(path)))
+
+
 def _imports(path: Path) -> set[str]:
     names = set()
-    for node in ast.walk(ast.parse(path.read_text())):
+    for node in _nodes(path):
         if isinstance(node, ast.Import):
             names |= {alias.name.split(".")[0] for alias in node.names}
         elif isinstance(node, ast.ImportFrom) and node.module and node.level == 0:
@@ -38,7 +50,7 @@ def _reads_the_clock(path: Path) -> list[str]:
         "today",
     }
     found = []
-    for node in ast.walk(ast.parse(path.read_text())):
+    for node in _nodes(path):
         if isinstance(node, ast.Attribute) and isinstance(node.value, ast.Name):
             if node.value.id in CLOCK_READERS and node.attr in forbidden:
                 found.append(f"{path.relative_to(ROOT)}:{node.lineno} {node.value.id}.{node.attr}")
@@ -62,7 +74,7 @@ PEER_PROGRAMS = ROOT / "tests" / "interop" / "clients"
 def _sleeps(path: Path) -> list[str]:
     """Real pauses: `sleep(…)` but for `sleep(0)`, and waits for an event that nobody sets."""
     found = []
-    for node in ast.walk(ast.parse(path.read_text())):
+    for node in _nodes(path):
         if not isinstance(node, ast.Call) or not node.args:
             continue
         name = getattr(node.func, "attr", getattr(node.func, "id", ""))
@@ -78,7 +90,7 @@ def _waiters(path: Path) -> list[str]:
     functions = (ast.FunctionDef, ast.AsyncFunctionDef)
     return [
         f"{path.relative_to(ROOT)}:{node.lineno} {node.name}"
-        for node in ast.walk(ast.parse(path.read_text()))
+        for node in _nodes(path)
         if isinstance(node, functions) and node.name in {"until", "wait_until", "eventually"}
     ]
 
@@ -88,10 +100,7 @@ def test_tests_wait_for_conditions_and_do_not_sleep() -> None:
     unit = [path for path in TESTS if path.is_relative_to(ROOT / "tests" / "unit")]
     others = [path for path in TESTS if path not in unit]
     count = sum(
-        node.name.startswith("test_")
-        for path in others
-        for node in ast.walk(ast.parse(path.read_text()))
-        if isinstance(node, ast.FunctionDef)
+        node.name.startswith("test_") for path in others for node in _nodes(path) if isinstance(node, ast.FunctionDef)
     )
     own_loop = [
         f"{path.relative_to(ROOT)}:{number}"
@@ -141,9 +150,7 @@ def _room(module: str) -> str:
 
 
 def _functions(path: Path) -> bool:
-    return any(
-        isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef)) for node in ast.walk(ast.parse(path.read_text()))
-    )
+    return any(isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef)) for node in _nodes(path))
 
 
 # Source ---------------------------------------------------------------------------------------------------------------
@@ -162,16 +169,14 @@ def test_codecs_and_formats_open_no_file() -> None:
     assert [
         f"{path.relative_to(ROOT)}:{node.lineno}"
         for path in rooms
-        for node in ast.walk(ast.parse(path.read_text()))
+        for node in _nodes(path)
         if isinstance(node, ast.Call) and getattr(node.func, "id", getattr(node.func, "attr", "")) in FILE_CALLS
     ] == []
 
 
 def test_every_module_says_what_it_owns() -> None:
     """A module's docstring is its sign at the door."""
-    assert [
-        str(path.relative_to(ROOT)) for path in SOURCES if ast.get_docstring(ast.parse(path.read_text())) is None
-    ] == []
+    assert [str(path.relative_to(ROOT)) for path in SOURCES if ast.get_docstring(_parsed(path)) is None] == []
 
 
 @pytest.mark.parametrize("needle", ["/work/", "/root/", "/home/"])

@@ -95,7 +95,7 @@ def decode(data: bytes, where: str) -> Manifest:
 
 
 def _check(manifest: Manifest) -> None:
-    """Names come from a file that others may have written: none leads out of the store that is made from it."""
+    """Refuses names that lead out of the store being made: the file may have been written by others."""
     at = manifest.first_offset
     if not (0 < manifest.segment_size <= OFFSET_MAX and at >= 0 and manifest.position <= OFFSET_MAX):
         raise ValueError(f"no log has segments of {manifest.segment_size} bytes from {at} to {manifest.position}")

@@ -62,7 +62,7 @@ def restore(target: Target, root: Path, progress: Progress = lambda done, total:
 
 
 def _check_empty(root: Path) -> None:
-    """What an earlier restore left behind goes; anything else is somebody's."""
+    """Removes what an earlier restore left; refuses a directory that holds anything else."""
     names = sorted(os.listdir(root)) if root.is_dir() else []
     if names == [STAGE]:
         shutil.rmtree(root / STAGE)
@@ -80,7 +80,7 @@ def _write_segment(target: Target, part: SegmentPart, directory: Path, segment_s
 
 
 def _new_replica(stage: Path, position: int) -> History:
-    """The record of a replica that has no name yet, and has promised nothing but what its log shows."""
+    """Returns the record of a replica that has no name yet and has promised nothing but what its log shows."""
     disk = FileDisk(1)
     try:
         old = replica_file.load(disk, stage)
@@ -118,7 +118,7 @@ def _derive(stage: Path, manifest: Manifest) -> StoreStatus:
 
 
 def _move_into_place(stage: Path, root: Path) -> None:
-    """The checkpoint first, the log last: anything in between is refused by a broker, by name."""
+    """Moves the checkpoint first and the log last: a broker refuses anything in between by name."""
     names = sorted(os.listdir(stage), key=lambda name: (name == layout.COMMIT_LOG, name != layout.CHECKPOINT))
     for path in sorted(stage.rglob("*")):
         _sync(path)

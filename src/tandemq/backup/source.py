@@ -80,7 +80,7 @@ class Image:
     record: ReplicaRecord | None = field(default=None)
 
     def settle(self) -> None:
-        """After everything was copied: reads the history of what was. SourceChanged if the log was cut meanwhile."""
+        """Reads the history after everything was copied. Raises SourceChanged if the log was cut meanwhile."""
         self.record = replica_file.load(FileDisk(1), self.root)
         if self.before is None or self.record is None:
             return  # never replicated, or for the first time: nothing was cut
@@ -106,7 +106,7 @@ def take_image(root: Path) -> Image:
 
 
 def allow_many_files() -> None:
-    """Every file of a log is open at once: as many as the system lets us."""
+    """Raises the limit of open files as far as the system allows: every file of a log is open at once."""
     hard = resource.getrlimit(resource.RLIMIT_NOFILE)[1]
     with contextlib.suppress(OSError, ValueError):
         resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
@@ -215,7 +215,10 @@ def _tables(directory: Path) -> Iterator[tuple[str, bytes]]:
 
 
 def _with_journal(path: Path) -> list[tuple[str, bytes]]:
-    """A journal belongs to one version of its file, so the file must be the same before and after it is read."""
+    """Reads a file with its journal.
+
+    The file must be the same before and after, because a journal belongs to one version of it.
+    """
     journal = layout.journal_path(path)
     for _ in range(ATTEMPTS):
         data, changes = _read(path), _read(journal)

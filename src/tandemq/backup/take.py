@@ -176,7 +176,7 @@ class _Backup:
         return SegmentPart(log.base, name, log.size, crc)
 
     def _free_name(self, log: LogFile) -> str:
-        """Names of the last backup are taken: it must stay whole until this one is."""
+        """Returns a name that the last backup does not use: that one must stay whole until this one is."""
         name = f"{layout.COMMIT_LOG}/{layout.segment_name(log.base)}"
         if log.size < self._image.config.commit_log_segment_size:
             name += f"+{log.size}"

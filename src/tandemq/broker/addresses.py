@@ -28,6 +28,12 @@ def own_ip(configured: str) -> str:
             return "127.0.0.1"
 
 
+def broker_port_of(ha_address: str) -> str:
+    """Returns where the broker of an HA address usually listens, empty if that is no address."""
+    host, _, port = ha_address.rpartition(":")
+    return f"{host}:{int(port) - HA_OFFSET}" if host and port.isdecimal() else ""
+
+
 def host_bytes(ip: str, port: int) -> bytes:
     """Returns an IPv4 host as records hold it; C++ clients can read no other."""
     return socket.inet_aton(ip) + port.to_bytes(4, "big")

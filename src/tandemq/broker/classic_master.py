@@ -1,4 +1,7 @@
-"""Asks a RocketMQ master about its log, over its broker port: its HA protocol has no words for it."""
+"""Asks a RocketMQ master about its log, over its broker port: its HA protocol has no words for it.
+
+And says why a slave of one should not be promoted.
+"""
 
 from tandemq.codec import bodies
 from tandemq.codec.codes import RequestCode, ResponseCode
@@ -6,6 +9,8 @@ from tandemq.codec.command import Command
 from tandemq.errors import CodecError, RemotingError, ReplyError
 from tandemq.remoting.client import RemotingClient
 from tandemq.replication.first_copy import MasterLog, wrong_first_record
+from tandemq.replication.slave import SlaveShell
+from tandemq.replication.slave_state import SlaveState
 
 TIMEOUT = 5.0
 SEGMENT_SIZE = "mappedFileSizeCommitLog"
@@ -55,3 +60,28 @@ class ClassicMaster:
         except (RemotingError, ReplyError, CodecError) as error:
             raise OSError(str(error)) from error
         return bytes(reply.body)
+
+
+async def hinders_promotion(slave: SlaveShell | None, survey: ClassicMaster, own_end: int) -> str:
+    """Returns why a slave of a RocketMQ master should not reign yet; empty if nothing is known against it."""
+    if slave is None or isinstance(slave.state, SlaveState):
+        return ""
+    goal = slave.progress.known_end()
+    if own_end < goal:
+        return (
+            f"this slave has copied the log of its RocketMQ master up to {own_end}, and that one ended at {goal}: "
+            "promote it when it has everything (`tandemq ha wait --caught-up`), or use --accept-loss"
+        )
+    place = slave.place
+    if place is None or not place.address:
+        return ""
+    try:
+        await survey.log_of(place.address)
+    except OSError:
+        return ""
+    return (
+        f"the RocketMQ master at {place.address} still runs and can't be told to hand over: both would take messages. "
+        f"Take its write permission (`mqadmin updateBrokerConfig -b {place.address} -k brokerPermission -v 4`), wait "
+        "until this slave has everything (`tandemq ha wait --caught-up`), stop it and promote again; or use "
+        "--accept-loss"
+    )

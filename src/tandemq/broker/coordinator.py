@@ -7,7 +7,6 @@ What a watch may have missed a poll brings, every quarter of a lease: a watch wh
 """
 
 import asyncio
-import contextlib
 import logging
 import ssl
 from collections.abc import Callable
@@ -20,20 +19,12 @@ from tandemq.coordination.endpoints import parse_place
 from tandemq.coordination.etcd import EtcdClient, Put, Value
 from tandemq.errors import ConfigError, CoordinatorError
 from tandemq.replication.config import ReplicationConfig
-from tandemq.replication.register import is_newer
+from tandemq.replication.known_keys import Holder, KnownKeys
 
 log = logging.getLogger(__name__)
 
 RETRY_SECONDS = 0.1
 WATCH_PAUSE = 0.2
-
-
-class Holder(msgspec.Struct, frozen=True):
-    """Whoever reigns, with its lease: the value of the key `holder`."""
-
-    replica: str
-    epoch: int
-    address: str = ""
 
 
 def tls_context(config: ReplicationConfig) -> ssl.SSLContext:
@@ -68,18 +59,7 @@ class Coordinator:
         )
         self.prefix = f"/tandemq/{cluster}/{broker_name}/"
         self.register_key, self.holder_key = f"{self.prefix}register", f"{self.prefix}holder"
-        self.register: Register | None = None
-        self.revision = 0
-        """Of the register: what a swap compares."""
-        self.holder: Holder | None = None
-        self.holder_lease = 0
-        self._holder_revision = 0
-        self.read_at = float("-inf")
-        """When etcd last answered; a node that has never read it takes no part."""
-        self.is_away = False
-        """Whether etcd did not answer the last time it was read."""
-        self.damage = ""
-        """What is wrong with what etcd holds."""
+        self.keys = KnownKeys()
         self.on_register: Callable[[Register], None] = lambda register: None
         self.on_change: Callable[[], None] = lambda: None
         self._tasks: list[asyncio.Task[None]] = []
@@ -90,8 +70,17 @@ class Coordinator:
         return f"etcd:{self.client.cluster}"
 
     @property
-    def was_read(self) -> bool:
-        return self.read_at > float("-inf")
+    def register(self) -> Register | None:
+        return self.keys.register
+
+    @property
+    def holder(self) -> Holder | None:
+        return self.keys.holder
+
+    @property
+    def is_away(self) -> bool:
+        """Whether etcd did not answer the last time it was read."""
+        return self.keys.is_away
 
     def start(self) -> None:
         loop = asyncio.get_running_loop()
@@ -111,61 +100,28 @@ class Coordinator:
 
     async def read(self) -> int:
         """Reads both keys anew; returns the revision of the whole store.  CoordinatorError if etcd does not answer."""
-        asked_at = self._clock.monotonic()
+        asked_at, keys = self._clock.monotonic(), self.keys
+        known = keys.revision
         try:
             found = await self.client.read(self.prefix)
         except CoordinatorError:
-            self.is_away = True
+            keys.unanswered()
             raise
-        self.is_away = False
-        self.read_at = asked_at
-        if found.revision < self.revision:
-            self.damage = f"etcd is at revision {found.revision}, it was at {self.revision} before"
+        if not keys.answered(asked_at, found.revision, known):
             return found.revision
         self._note_register(found.values.get(self.register_key))
         holder = found.values.get(self.holder_key)
         if holder is not None:
-            self._note_holder(holder.data, holder.lease, holder.revision)
-        elif found.revision > self._holder_revision:
-            self._note_holder(None, 0, found.revision)
+            keys.told_holder(holder.data, holder.lease, holder.revision)
+        else:
+            keys.told_no_holder(found.revision)
         self.on_change()
         return found.revision
 
     def _note_register(self, value: Value | None) -> None:
-        if value is None:
-            if self.register is not None:
-                self.damage = "the register of this group is gone from etcd"
-            return
-        if value.revision <= self.revision:
-            return
-        try:
-            register = msgspec.json.decode(value.data, type=Register)
-        except msgspec.DecodeError as error:
-            self.damage = f"the register in etcd can't be read: {error}"
-            return
-        if self.register is not None and not is_newer(register, self.register):
-            self.damage = (
-                f"the register in etcd is of epoch {register.epoch}, revision {register.revision}, older than the one "
-                f"it had before ({self.register.epoch}, {self.register.revision})"
-            )
-            return
-        self.took(register, value.revision)
-        self.on_register(register)
-
-    def took(self, register: Register, revision: int) -> None:
-        """etcd has this register since `revision`."""
-        if revision > self.revision:
-            self.register, self.revision = register, revision
-            self.damage = ""
-
-    def _note_holder(self, data: bytes | None, lease: int, revision: int) -> None:
-        if revision < self._holder_revision:
-            return
-        self._holder_revision = revision
-        self.holder, self.holder_lease = None, 0
-        if data is not None:
-            with contextlib.suppress(msgspec.DecodeError):
-                self.holder, self.holder_lease = msgspec.json.decode(data, type=Holder), lease
+        news = self.keys.told_register(*((None, 0) if value is None else (value.data, value.revision)))
+        if news is not None:
+            self.on_register(news)
 
     async def _poll(self) -> None:
         trouble = ""
@@ -193,7 +149,7 @@ class Coordinator:
                             value = None if gone else Value(change.key, change.data or b"", change.revision)
                             self._note_register(value)
                         elif change.key == self.holder_key:
-                            self._note_holder(change.data, change.lease, change.revision)
+                            self.keys.told_holder(change.data, change.lease, change.revision)
                     if changes:
                         self.on_change()
             except CoordinatorError as error:
@@ -215,23 +171,25 @@ class Coordinator:
         puts = [Put(self.register_key, data)]
         if claim is not None:
             puts.append(self._claim_of(claim, lease))
-        done, found, revision = await self.client.swap(self.register_key, self.revision, puts)
+        done, found, revision = await self.client.swap(self.register_key, self.keys.revision, puts)
         if not done and (found is None or found.data != data):
             self._note_register(found)
             return False
         if not done and found is not None:
             revision = found.revision  # an earlier try of this swap was carried out
-        self.took(new, revision)
+        self.keys.took(new, revision)
         if claim is not None:
-            self._note_holder(msgspec.json.encode(claim), lease, revision)
+            self.keys.told_holder(msgspec.json.encode(claim), lease, revision)
         return True
 
     async def force(self, new: Register) -> bool:
         """Writes a register over whatever was read, when an operator moves it here; False: it is another by now."""
         data = msgspec.json.encode(new)
-        done, _, revision = await self.client.swap(self.register_key, self.revision, [Put(self.register_key, data)])
+        done, _, revision = await self.client.swap(
+            self.register_key, self.keys.revision, [Put(self.register_key, data)]
+        )
         if done:
-            self.took(new, revision)
+            self.keys.took(new, revision)
         return done
 
     async def claim(self, holder: Holder, lease: int) -> bool:
@@ -240,11 +198,11 @@ class Coordinator:
         if register is None or (register.holder, register.epoch) != (holder.replica, holder.epoch):
             return False
         done, found, revision = await self.client.swap(
-            self.register_key, self.revision, [self._claim_of(holder, lease)]
+            self.register_key, self.keys.revision, [self._claim_of(holder, lease)]
         )
         if done:
-            self._note_holder(msgspec.json.encode(holder), lease, revision)
-        elif found is None or found.revision != self.revision:
+            self.keys.told_holder(msgspec.json.encode(holder), lease, revision)
+        elif found is None or found.revision != self.keys.revision:
             self._note_register(found)
         return done
 

@@ -10,22 +10,26 @@ The order of a candidate: take a lease, read, hear, take the furthest log, flush
 import asyncio
 import logging
 from collections import Counter
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
-from tandemq.broker.coordinator import Coordinator, Holder
-from tandemq.broker.register_fit import address_of, is_refused, refusal_of
+from tandemq.broker.coordinator import Coordinator
+from tandemq.broker.dead_process import is_refused
 from tandemq.broker.register_move import RegisterMove
 from tandemq.broker.reign_lease import ReignLease
 from tandemq.broker.succession import Succession
 from tandemq.codec.ha_register import Member, Register
 from tandemq.errors import CodecError, CoordinatorError, RemotingError, ReplicationError
+from tandemq.replication.candidacy import RETRY_SECONDS, Candidacy, Standing
 from tandemq.replication.decisions import Propose
-from tandemq.replication.election import Candidate, Step, Verdict, View, decide, hindrance_of
+from tandemq.replication.election import Candidate, Step, Verdict, View, decide, gives_way, hindrance_of
 from tandemq.replication.epochs import place_of, rank
 from tandemq.replication.fence import Fence
-from tandemq.replication.master_state import Phase
+from tandemq.replication.known_keys import Holder
+from tandemq.replication.mastership.core import Phase
 from tandemq.replication.metadata import ask_ha_info
 from tandemq.replication.register import is_newer
+from tandemq.replication.register_fit import address_of, refusal_of
 
 if TYPE_CHECKING:
     from tandemq.broker.pair import Pair
@@ -36,10 +40,11 @@ ASK_SECONDS = 0.3
 """For the other candidates to tell how far they have come."""
 STAND_SECONDS = 3.0
 """A candidate that is not open by then follows again, so that others can hear it."""
-RETRY_SECONDS = 0.5
 PROBES = 20
 PROBE_PAUSE = 0.03
 OPEN_PAUSE = 0.005
+TELL_PAUSE = 0.3
+"""Between two announcements of one that stands."""
 START_PAUSE = 0.01
 UNREAD = "the coordinator has not answered yet"
 
@@ -62,7 +67,7 @@ class Failover:
             self.fence,
             broker.clock,
             reign=self._reign,
-            vouched=lambda: self.succession.vouched(),
+            vouched=self._vouched,
             on_lapsed=self._lapsed,
             on_resumed=self._resumed,
         )
@@ -72,20 +77,14 @@ class Failover:
         """Why this node takes no part; empty when it does."""
         self.verdict = Verdict(Step.REST, UNREAD)
         self._wake = asyncio.Event()
-        self._dead = ""
-        """The epoch's id of a holder whose process is known to be dead."""
-        self._gone_since: float | None = None
-        self._others: tuple[Candidate, ...] | None = None
-        self._asked_at = self._not_before = float("-inf")
-        self._hands_over = False
-        """This node has stopped by itself: its lease is left to end, so that nobody stands before its successor."""
+        self.candidacy = Candidacy(pair.node.record.replica, self.lease.seconds, self._clock.monotonic())
         self.was_handed = False
         """The holder has stopped by itself and handed over: its lease holds nobody up."""
+        self._gives_way = True
+        """Whether another one that stands may go first: not where an operator has ordered this one."""
         self._swaps: set[asyncio.Task[None]] = set()
         self._probing: asyncio.Task[None] | None = None
         self._task: asyncio.Task[None] | None = None
-        self.vouches_until = self._clock.monotonic() + config.lease_seconds
-        """Not before then it stands: it has given its word, perhaps before it was started anew."""
         self.succession = Succession(self)
         self.move = RegisterMove(self)
 
@@ -122,12 +121,6 @@ class Failover:
         return address_of(self.register, replica) if self.register is not None else place_of(replica)
 
     @property
-    def holder_is_dead(self) -> bool:
-        """Its session has closed and its host refuses connections."""
-        register = self.coordinator.register
-        return register is not None and self._dead == register.epoch_id
-
-    @property
     def holder_address(self) -> str:
         """Where the broker is that reigns or last reigned; empty if that is this one or nobody."""
         register = self.register
@@ -148,7 +141,7 @@ class Failover:
         """etcd has a newer register."""
         master = self.pair.node.master
         if register.holder != self.pair.node.record.replica:
-            self._hands_over = False
+            self.candidacy.hands_over = False
         if master is not None:
             master.learned(register)
         elif not self.refusal:
@@ -163,7 +156,7 @@ class Failover:
         stored = node.register
         await coordinator.read()
         node.coordinate(coordinator.home, self.lease.seconds)
-        refusal, self.refusal = self.refusal, refusal_of(coordinator, stored)
+        refusal, self.refusal = self.refusal, refusal_of(coordinator.keys, coordinator.home, stored)
         if self.refusal and self.refusal != refusal:
             log.error("this broker takes no part in its group: %s", self.refusal)
         elif refusal and not self.refusal:
@@ -178,7 +171,7 @@ class Failover:
             self._wake.clear()
             verdict = self.verdict
             try:
-                if self.refusal or refusal_of(self.coordinator, self.pair.node.register):
+                if self.refusal or refusal_of(self.coordinator.keys, self.coordinator.home, self.pair.node.register):
                     await self.read()
                 now = self._clock.monotonic()
                 verdict = self.verdict = decide(self._view(now), now)
@@ -188,7 +181,7 @@ class Failover:
             except (CoordinatorError, ReplicationError, OSError) as error:
                 log.warning("%s: came to nothing: %s", verdict.step.value, error)
                 verdict = Verdict(Step.REST, str(error))
-                self._not_before = self._clock.monotonic() + RETRY_SECONDS
+                self.candidacy.came_to_nothing(self._clock.monotonic())
             if verdict.step is Step.REST:
                 pause = min(verdict.again_at - self._clock.monotonic(), self.lease.seconds / 2)
                 try:
@@ -198,30 +191,16 @@ class Failover:
                     pass
 
     def _view(self, now: float) -> View:
-        node, coordinator = self.pair.node, self.coordinator
-        register = coordinator.register
-        lives = coordinator.holder is not None or now < self.vouches_until or coordinator.is_away
-        dead = self.holder_is_dead
-        if register is None or (lives and not dead) or self._broker.is_master:
-            self._gone_since = self._others = None
-        elif self._gone_since is None:
-            self._gone_since = now
-        return View(
+        node = self.pair.node
+        standing = Standing(
             replica=node.record.replica,
-            register=register,
             refusal=self.refusal,
             hindrance=self.hindrance(),
             is_master=self._broker.is_master,
             is_fresh=node.register is None and self._broker.store.appended == 0,
-            holder_lives=lives,
-            holder_is_dead=dead and not coordinator.is_away,
-            gone_since=self._gone_since if self._gone_since is not None else now,
-            others=self._others,
             me=self._me(),
-            asked_at=self._asked_at,
-            not_before=self._not_before,
-            lease=self.lease.seconds,
         )
+        return self.candidacy.view(standing, self.coordinator.keys, now)
 
     def hindrance(self) -> str:
         health, record = self._broker.store.health, self.pair.node.record
@@ -239,17 +218,16 @@ class Failover:
 
     async def _do(self, verdict: Verdict) -> None:
         if verdict.step is Step.ASK:
-            self._others = await self.candidates()
-            self._asked_at = self._clock.monotonic()
+            self.candidacy.asked(await self.candidates(), self._clock.monotonic())
         elif verdict.step is Step.BEGIN:
             if await self._somebody_has_more():
-                self._not_before = self._clock.monotonic() + RETRY_SECONDS
+                self.candidacy.came_to_nothing(self._clock.monotonic())
             else:
                 await self.stand("first")
         elif verdict.step is Step.RESUME:
             await self.stand("restart")
         elif verdict.step is Step.STAND:
-            await self.stand("dead" if self._dead else "lease")
+            await self.stand("dead" if self.candidacy.is_dead(self.coordinator.register) else "lease")
 
     async def _somebody_has_more(self) -> bool:
         """A store without a message does not begin a group that one with messages is about to join."""
@@ -273,13 +251,8 @@ class Failover:
             info = await ask_ha_info(self._broker.asking_client, address, ASK_SECONDS)
         except (RemotingError, CodecError):
             return None
-        epoch, _, end = info.get("tandemqRank", "").partition(".")
-        if info.get("tandemqReplica") != member.replica or not (epoch.isdecimal() and end.isdecimal()):
-            return None
-        if info.get("tandemqHindrance"):
-            return None
-        priority = int(info.get("tandemqPriority", "0"))
-        return Candidate(replica=member.replica, epoch=int(epoch), end=int(end), priority=priority)
+        found = _candidate_of(info)
+        return found if found is not None and found.replica == member.replica else None
 
     def shown(self) -> dict[str, Any]:
         """What operators see: coordinator, lease, who may be elected and why not the others."""
@@ -287,13 +260,13 @@ class Failover:
         return {
             "place": str(coordinator.client.place),
             "home": coordinator.home,
-            "answers": not coordinator.is_away and coordinator.was_read,
+            "answers": not coordinator.is_away and coordinator.keys.was_read,
             "trouble": coordinator.client.trouble,
-            "revision": coordinator.revision,
+            "revision": coordinator.keys.revision,
             "lease_seconds": self.lease.seconds,
             "lease_left": round(self.fence.left, 3) if self.pair.node.is_open else 0.0,
-            "vouched": self.lease.is_vouched,
-            "lapsed": self.lease.has_lapsed,
+            "vouched": self.lease.state.is_vouched,
+            "lapsed": self.lease.state.has_lapsed,
             "one_copy_in": round(max(0.0, self.fence.alone_from - self._clock.monotonic()), 3)
             if self.fence.wants_copies and self.fence.alone_from < float("inf")
             else 0.0,
@@ -311,7 +284,8 @@ class Failover:
     @property
     def without_master_s(self) -> float:
         """For how long nobody has reigned, as far as etcd tells; 0 while somebody does."""
-        return self._clock.monotonic() - self._gone_since if self._gone_since is not None else 0.0
+        since = self.candidacy.gone_since
+        return self._clock.monotonic() - since if since is not None else 0.0
 
     def facts(self) -> dict[str, str]:
         """What the others are told who decide who stands."""
@@ -344,13 +318,14 @@ class Failover:
                 log.warning("stands for election after epoch %d of %s", register.epoch, register.holder)
             began_at = self._clock.monotonic()
             await pair.become_candidate(self._role, register, ordered=ordered and pinned)
-            pair.announce_soon(self._other_addresses(register))
+            others = self._other_addresses(register)
+            self._gives_way = not ordered
             if accept_loss and pair.node.master is not None and not pair.node.is_open:
                 pair.node.master.allow()
-            opened = await self._until_open(began_at + STAND_SECONDS)
+            opened = await self._until_open(began_at + STAND_SECONDS, others)
             if opened:
                 self.elections[reason] += 1
-                self._dead = ""
+                self.candidacy.elected()
                 took = (self._clock.monotonic() - began_at) * 1000
                 log.warning("elected (%s): epoch %d, %.0f ms", reason, pair.node.record.promise.number, took)
                 return True
@@ -358,22 +333,33 @@ class Failover:
             if pair.node.master is not None and pair.node.master.state.phase is not Phase.DEPOSED:
                 text = f"it could not hear {waits}" if waits else "it could not open in time"
                 pair.node.master.order(0, f"the election came to nothing: {text}")
-        self._others = None
-        self._not_before = self._clock.monotonic() + RETRY_SECONDS
+        self.candidacy.came_to_nothing(self._clock.monotonic())
         await pair.stepped_aside()
         if not pair.node.is_open:
             await self.lease.give_up()
         return False
 
-    async def _until_open(self, deadline: float) -> bool:
-        node = self.pair.node
-        while self._clock.monotonic() < deadline:
+    async def _until_open(self, deadline: float, others: set[str]) -> bool:
+        """Waits, and tells the others again and again that it stands: one that stood too hears it when it follows."""
+        node, tell_at = self.pair.node, float("-inf")
+        while (now := self._clock.monotonic()) < deadline:
             if node.is_open:
                 return True
             if node.master is None or node.master.state.phase is Phase.DEPOSED:
                 return False
+            if now >= tell_at:
+                self.pair.announce_soon(others)
+                tell_at = now + TELL_PAUSE
             await asyncio.sleep(OPEN_PAUSE)
         return node.is_open
+
+    def announced(self, told: Mapping[str, str]) -> None:
+        """Another one says that it is the master, or stands, while this one stands."""
+        other, master = _candidate_of(told), self.pair.node.master
+        if other is None or master is None or master.state.phase is not Phase.ASKING or not self._gives_way:
+            return
+        if gives_way(self._me(), other):
+            master.order(0, f"{other.replica} stands too and goes first")
 
     def _other_addresses(self, register: Register | None) -> set[str]:
         members = (*register.members, *register.joining) if register is not None else ()
@@ -395,7 +381,7 @@ class Failover:
         if expected is None or expected.epoch != new.epoch:
             claim = Holder(new.holder, new.epoch, self._broker.address)
         while node.master is not None and node.master.state.proposed == new:
-            old_lease = coordinator.holder_lease if coordinator.holder is not None else 0
+            old_lease = coordinator.keys.holder_lease
             holder_was_here = coordinator.holder is not None and coordinator.holder.replica == new.holder
             try:
                 await self.lease.take()
@@ -417,11 +403,8 @@ class Failover:
 
     def _fence_old(self, old_lease: int, was_here: bool) -> None:
         """Before the first acknowledgement of a new reign: does another one's lease still live?"""
-        if not old_lease or old_lease == self.lease.id or was_here or self.was_handed:
-            self.fence.alone_from = float("-inf")
-            return
-        self.fence.alone_from = float("inf")
-        self.pair.spawn(self._old_lease_ends(old_lease), "the old lease")
+        if self.lease.state.opens_over(old_lease, was_here=was_here, was_handed=self.was_handed):
+            self.pair.spawn(self._old_lease_ends(old_lease), "the old lease")
 
     async def _old_lease_ends(self, lease: int) -> None:
         await self.lease.old_one_ends(lease)
@@ -448,7 +431,7 @@ class Failover:
                 return
             # One after the other: a living master is not to take a probe of its HA port for a slave.
             if await is_refused(host, int(port)) and await is_refused(host, self.pair.ha_port_of(address)):
-                self._dead = register.epoch_id
+                self.candidacy.died(register)
                 self._wake.set()
                 return
             await asyncio.sleep(PROBE_PAUSE)
@@ -476,7 +459,7 @@ class Failover:
         """The reign of this node is over; `deposed`: it does not try to win it back."""
         if not deposed:
             return
-        if self._hands_over:
+        if self.candidacy.hands_over:
             self.lease.let_go()
         else:
             self.pair.spawn(self.lease.give_up(), "give up the lease")
@@ -486,6 +469,25 @@ class Failover:
         self._wake.set()
 
     def hands_over(self) -> None:
-        """This master steps down for another one: it does not stand again before that one had its time."""
-        self._hands_over = True
-        self._not_before = self._clock.monotonic() + 2 * self.lease.seconds
+        """This master steps down for another one."""
+        self.candidacy.begins_hand_over(self._clock.monotonic())
+
+    # --- without etcd -----------------------------------------------------------------------------------------------
+
+    def _vouched(self) -> float:
+        """Asks the in-sync members for their word where that is due; until when all of them have given it."""
+        master = self.pair.node.master
+        return master.vouched_until() if master is not None else float("-inf")
+
+    def vouch(self, master: str, epoch: int, now: float) -> str:
+        """The master that this node follows asks for its word, on the HA session; why it is not given."""
+        return self.candidacy.vouch(master, epoch, self.register, self.coordinator.keys, now)
+
+
+def _candidate_of(told: Mapping[str, str]) -> Candidate | None:
+    """What another one says of itself; None if it does not say, or why it may not be elected."""
+    epoch, _, end = told.get("tandemqRank", "").partition(".")
+    if told.get("tandemqHindrance") or not (epoch.isdecimal() and end.isdecimal()):
+        return None
+    priority = int(told.get("tandemqPriority", "0"))
+    return Candidate(replica=told.get("tandemqReplica", ""), epoch=int(epoch), end=int(end), priority=priority)

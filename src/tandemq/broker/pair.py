@@ -15,8 +15,8 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from tandemq.broker.addresses import HA_OFFSET
-from tandemq.broker.classic_master import ClassicMaster
+from tandemq.broker.addresses import HA_OFFSET, broker_port_of
+from tandemq.broker.classic_master import ClassicMaster, hinders_promotion
 from tandemq.broker.config import BrokerRole
 from tandemq.broker.exposure import exposures
 from tandemq.broker.failover import Failover
@@ -27,7 +27,6 @@ from tandemq.broker.pair_tls import ha_tls
 from tandemq.broker.peer_book import PeerBook
 from tandemq.broker.registration import Registered
 from tandemq.broker.reign import Own, Seen, Step, Verdict, View, decide
-from tandemq.broker.writer import WriteRefused
 from tandemq.codec.codes import ResponseCode
 from tandemq.codec.command import Command, encode_response
 from tandemq.codec.ha_reasons import Reason
@@ -38,7 +37,7 @@ from tandemq.remoting.connection import Connection
 from tandemq.remoting.dispatch import Handler
 from tandemq.replication.decisions import Propose
 from tandemq.replication.epochs import ReplicaRecord, place_of
-from tandemq.replication.master_state import Phase
+from tandemq.replication.mastership.core import Phase
 from tandemq.replication.metadata import (
     KeyWanted,
     MetadataFollower,
@@ -151,6 +150,7 @@ class Pair:
                 recorded=self._recorded,
                 lost=self._session_lost,
                 proposed=self._proposed,
+                vouch=self._vouch if config.coordinator and not self._live.broker.observer else None,
             ),
             group=f"{self._live.broker.cluster_name}/{self._live.broker.broker_name}",
             address=broker.address,
@@ -266,7 +266,7 @@ class Pair:
     ) -> None:
         broker, config = self._broker, self._live.replication
         is_sync = broker.role is BrokerRole.SYNC_MASTER
-        broker.writer.refusal = WriteRefused(
+        broker.writer.gate.refuse(
             "this master asks its replicas what it may have lost and takes no messages yet; see `tandemq ha status`"
         )
         broker.offsets.journal = None
@@ -351,7 +351,7 @@ class Pair:
                 wait,
             )
         self._waits = verdict
-        self._broker.writer.refusal = WriteRefused(f"this master takes no messages yet: {text}")
+        self._broker.writer.gate.refuse(f"this master takes no messages yet: {text}")
 
     async def _until_word(self) -> None:
         """Looks again and again until it is clear who reigns, then plays the role that is left."""
@@ -452,7 +452,7 @@ class Pair:
         self.tables.settle(self._broker.store.appended)
         heard = self.node.heard_addresses()
         if heard and not self._server.is_open:  # one that has reigned since it took the role has the newest tables
-            self._broker.writer.refusal = WriteRefused("this master takes over the newest tables of its group")
+            self._broker.writer.gate.refuse("this master takes over the newest tables of its group")
             self._spawn(self._take_tables(heard), "tables of the group")
         else:
             self._allow_writes()
@@ -475,7 +475,7 @@ class Pair:
         self._server.is_open = True
         self._server.changed()
         if self._starting:
-            self._broker.writer.refusal = None  # the broker starts its services itself when it is up
+            self._broker.writer.gate.allow()  # the broker starts its services itself when it is up
         else:
             self._spawn(self._open_broker(), "open")
 
@@ -536,7 +536,7 @@ class Pair:
     def _closed(self, reason: str, deposed: bool) -> None:
         self.tables.true_at = self._broker.store.appended
         text = f"this broker is no longer the master: {reason}"
-        self._broker.writer.refusal = WriteRefused(text)
+        self._broker.writer.gate.refuse(text)
         if self.failover is not None:
             self.failover.closed(deposed)
         if deposed:
@@ -628,15 +628,19 @@ class Pair:
         return address if address != self._broker.address else ""
 
     def _master_address(self) -> str:
-        """Remoting address of the master; guessed from its HA address when nobody told."""
+        """Remoting address of the master; guessed from its HA address when nobody told.
+
+        Of an observer, that of the broker it was told to follow, which need not be the master.
+        """
+        if self._live.broker.observer and (observed := broker_port_of(self._live.replication.ha_master_address)):
+            return observed
         if self._announced is not None and self._announced[1]:
             return self._announced[1]
         if self._registered_master:
             return self._registered_master
         if self.failover is not None:
             return self.failover.holder_address
-        host, _, port = self._live.replication.ha_master_address.rpartition(":")
-        return f"{host}:{int(port) - 1}" if host and port.isdecimal() else ""
+        return broker_port_of(self._live.replication.ha_master_address)
 
     def _metadata_place(self) -> tuple[str, bool] | None:
         address = self._master_address()
@@ -690,11 +694,11 @@ class Pair:
 
     async def _is_slaves(self, ha_address: str) -> bool:
         """Whether the broker beside a configured HA address says that it is a slave."""
-        host, _, port = ha_address.rpartition(":")
-        if not host or not port.isdecimal():
+        address = broker_port_of(ha_address)
+        if not address:
             return False
         try:
-            info = await ask_ha_info(self._broker.asking_client, f"{host}:{int(port) - 1}", LOOK_SECONDS)
+            info = await ask_ha_info(self._broker.asking_client, address, LOOK_SECONDS)
         except (RemotingError, CodecError):
             return False
         return info.get("tandemqRole") == SLAVE
@@ -824,10 +828,13 @@ class Pair:
         if record.lacks is not None and not accept_loss:
             start, stop = record.lacks
             raise ReplicationError(
-                f"this slave lacks [{start}, {stop}) of the history that its master has kept, because it copied the "
-                "last file only (haSyncFromLastFile): promote another, or use --accept-loss"
+                f"this slave lacks [{start}, {stop}) of the history that its master has kept, because this log was "
+                "begun with the last file only: promote another, or use --accept-loss"
             )
         register = record.register
+        if not accept_loss and (hindrance := await self._classic_hindrance()):
+            self.node.count("promotion-refused")
+            raise ReplicationError(hindrance)
         if register is None:
             is_behind = record.replica not in record.in_sync or not record.complete
             if is_behind and not accept_loss and record.history.epochs:
@@ -842,6 +849,10 @@ class Pair:
             self.node.count("promotion-refused")
             raise ReplicationError(refusal)
         return register.everybody - answered - {record.replica, register.holder} if refusal else frozenset()
+
+    async def _classic_hindrance(self) -> str:
+        survey = ClassicMaster(self._broker.asking_client)
+        return await hinders_promotion(self.node.slave, survey, self._broker.store.appended)
 
     async def _who_answers(self, register: Register) -> frozenset[str]:
         """The replicas of the group that answer at their addresses; a new store at an old address is another one."""
@@ -936,7 +947,7 @@ class Pair:
             await self._broker.rest_services()
             self._broker.forwarder.expect_hand_over()
             # What was accepted gets the answer that it waits for; what comes from now on waits for the successor.
-            self._broker.writer.refusal = WriteRefused(reason)
+            self._broker.writer.gate.refuse(reason)
             await self._broker.writer.drained(ANSWER_SECONDS)
             await self._broker.forbid_writes(reason)
             try:
@@ -1041,6 +1052,9 @@ class Pair:
         if self.failover is not None and not self._broker.is_master:
             self.failover.session_lost()
 
+    def _vouch(self, master: str, epoch: int, now: float) -> str:
+        return self.failover.vouch(master, epoch, now) if self.failover is not None else "it has no coordinator"
+
     def _proposed(self, proposal: Propose) -> None:
         assert self.failover is not None
         self.failover.propose(proposal)
@@ -1056,7 +1070,6 @@ class Pair:
             PairCode.HA_DETAIL: self._on_detail,
             PairCode.FORGET: self._on_forget,
             PairCode.PAUSE: self._on_pause,
-            PairCode.VOUCH: self._on_vouch,
             PairCode.MOVE_REGISTER: self._on_move,
         }
 
@@ -1105,14 +1118,6 @@ class Pair:
             raise ReplicationError(str(error)) from error
         return encode_response(command.opaque, ResponseCode.SUCCESS, text)
 
-    @needs(on_cluster(UPDATE), audited=False, key=True)
-    def _on_vouch(self, connection: Connection, command: Command) -> bytes:
-        if self.failover is None:
-            raise ReplicationError("this broker has no coordinator")
-        epoch = command.ext.get("epoch", "")
-        self.failover.succession.vouch(command.ext.get("replica", ""), int(epoch) if epoch.isdecimal() else 0)
-        return encode_response(command.opaque, ResponseCode.SUCCESS)
-
     def forget(self, name: str, *, accept_loss: bool) -> str:
         """Takes a replica out of the group for good; `name` is its identity, or an address that names exactly one."""
         register, master = self.node.register, self.node.master
@@ -1140,7 +1145,7 @@ class Pair:
         address = command.ext.get("masterAddress", "")
         self._book.note([address])
         if self._broker.is_master and self.failover is not None:
-            pass  # the coordinator tells who reigns
+            self.failover.announced(command.ext)  # who reigns is told by the coordinator
         elif self._broker.is_master:
             verdict = self._decide(View(seen=[seen_of(address, command.ext)]), waited=True)
             if verdict.step is Step.FOLLOW:

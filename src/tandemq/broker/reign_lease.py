@@ -1,23 +1,21 @@
 """The lease of a reign: taken before a candidate stands, renewed while it reigns, given up when it does not.
 
-The fence follows it: from the moment a renewal was *sent*, for the lease less a margin, by this node's own clock.  A
-guard ends the reign's writes at that time whether or not etcd answers, and lets them go on when the lease is back and
-the register still names this node.
+This asks etcd, the members and the clock; what their answers mean is decided by replication/lease.py.
 """
 
 import asyncio
 import contextlib
 import logging
-from collections.abc import Awaitable, Callable
+from collections.abc import Callable
 
-from tandemq.broker.coordinator import Coordinator, Holder
+from tandemq.broker.coordinator import Coordinator
 from tandemq.clock import Clock
 from tandemq.errors import CoordinatorError
-from tandemq.replication.fence import MARGIN_SHARE, Fence
+from tandemq.replication.fence import Fence
+from tandemq.replication.known_keys import Holder
+from tandemq.replication.lease import GUARD_SECONDS, Lapsed, Lease, Resumed
 
 log = logging.getLogger(__name__)
-
-GUARD_SECONDS = 0.05
 
 
 class ReignLease:
@@ -28,13 +26,13 @@ class ReignLease:
         clock: Clock,
         *,
         reign: Callable[[], Holder | None],
-        vouched: Callable[[], Awaitable[float]],
+        vouched: Callable[[], float],
         on_lapsed: Callable[[str], None],
         on_resumed: Callable[[], None],
     ) -> None:
         """`reign`: what this node claims while it is open; None while it is not.
 
-        `vouched`: asks the in-sync members when etcd is away; returns until when all of them vouch.
+        `vouched`: asks the in-sync members when etcd is away; returns until when all of them have vouched so far.
         """
         self._coordinator = coordinator
         self.fence = fence
@@ -43,12 +41,16 @@ class ReignLease:
         self._vouched = vouched
         self._on_lapsed = on_lapsed
         self._on_resumed = on_resumed
-        self.id = 0
-        self.seconds = float(coordinator.lease_seconds)
-        self.has_lapsed = False
-        self.is_vouched = False
-        """The reign goes on by the word of its in-sync members: etcd does not answer."""
+        self.state = Lease(fence, float(coordinator.lease_seconds))
         self._tasks: list[asyncio.Task[None]] = []
+
+    @property
+    def id(self) -> int:
+        return self.state.id
+
+    @property
+    def seconds(self) -> float:
+        return self.state.seconds
 
     def start(self) -> None:
         loop = asyncio.get_running_loop()
@@ -69,15 +71,12 @@ class ReignLease:
         """Before a candidate stands.  CoordinatorError if etcd does not answer."""
         if not self.id:
             sent_at = self._clock.monotonic()
-            self.id = await self._coordinator.client.grant(self._coordinator.lease_seconds)
-            self.fence.renewed(sent_at, self.seconds)
+            self.state.granted(await self._coordinator.client.grant(self._coordinator.lease_seconds))
+            self.state.renewed(sent_at)
 
     async def give_up(self) -> None:
         """The reign is over, or was never: nobody has to wait for this lease."""
-        lease, self.id = self.id, 0
-        self.fence.close()
-        self.has_lapsed = self.is_vouched = False
-        if lease:
+        if lease := self.state.ended():
             try:
                 await self._coordinator.client.revoke(lease)
             except CoordinatorError as error:
@@ -85,26 +84,24 @@ class ReignLease:
 
     def let_go(self) -> None:
         """A hand-over: not renewed any more, and not revoked, so that nobody else stands before the successor."""
-        self.id = 0
-        self.fence.close()
-        self.has_lapsed = self.is_vouched = False
+        self.state.ended()
 
     async def old_one_ends(self, lease: int) -> None:
         """Revokes the lease of a holder that is known to be dead; until it has surely ended one copy is not enough."""
-        self.fence.alone_from = self._clock.monotonic() + 10 * self.seconds
+        self.state.revoking(self._clock.monotonic())
         while True:
             try:
                 await self._coordinator.client.revoke(lease)
                 break
             except CoordinatorError:
                 await asyncio.sleep(self.seconds / 4)
-        self.fence.alone_from = self._clock.monotonic() + self.seconds * (1 + MARGIN_SHARE)
+        self.state.revoked(self._clock.monotonic())
 
     # --- time -------------------------------------------------------------------------------------------------------
 
     async def _keep(self) -> None:
         while True:
-            await asyncio.sleep(self.seconds / 4)
+            await asyncio.sleep(self.state.renew_pause)
             if self.id:
                 with contextlib.suppress(CoordinatorError):
                     await self._renew()
@@ -118,43 +115,33 @@ class ReignLease:
             await self._take_anew()
             return
         holder = self._reign()
-        lacks_key = holder is not None and self._coordinator.holder_lease != lease
+        lacks_key = holder is not None and self._coordinator.keys.holder_lease != lease
         # A lapsed lease took the key with it, or somebody else has opened a reign: the register knows.
         if holder is not None and lacks_key and not await self._coordinator.claim(holder, lease):
             return
-        self.is_vouched = False
-        self.fence.renewed(sent_at, self.seconds)
+        self.state.renewed(sent_at)
 
     async def _take_anew(self) -> None:
-        self.id = 0
+        self.state.granted(0)
         holder = self._reign()
         sent_at = self._clock.monotonic()
-        self.id = await self._coordinator.client.grant(self._coordinator.lease_seconds)
+        self.state.granted(await self._coordinator.client.grant(self._coordinator.lease_seconds))
         if holder is None or await self._coordinator.claim(holder, self.id):
-            self.is_vouched = False
-            self.fence.renewed(sent_at, self.seconds)
+            self.state.renewed(sent_at)
 
     async def _be_vouched(self) -> None:
-        """While etcd is away the in-sync members are asked, well before the lease runs out."""
         while True:
             await asyncio.sleep(GUARD_SECONDS)
-            if self._reign() is None or not self._coordinator.is_away or self.fence.left > self.seconds / 2:
+            if self._reign() is None or not self.state.wants_word(self._coordinator.is_away):
                 continue
-            until = await self._vouched()
-            if self._reign() is not None and until > self.fence.until:
-                if not self.is_vouched:
-                    log.warning("etcd does not answer: the reign goes on, all in-sync members vouch for it")
-                self.is_vouched = True
-                self.fence.until = until
+            if self.state.vouched(self._vouched()):
+                log.warning("etcd does not answer: the reign goes on, all in-sync members vouch for it")
 
     async def _guard(self) -> None:
         while True:
-            await asyncio.sleep(min(max(self.fence.left, 0.005), GUARD_SECONDS))
-            reigns = self._reign() is not None
-            if reigns and self.fence.is_closed and not self.has_lapsed:
-                self.has_lapsed = True
-                why = "etcd does not answer" if self._coordinator.is_away else "the lease was not renewed in time"
-                self._on_lapsed(f"{why}, and not all in-sync members vouch for this master: it is read-only until then")
-            elif reigns and self.has_lapsed and not self.fence.is_closed:
-                self.has_lapsed = False
+            await asyncio.sleep(self.state.guard_pause)
+            turn = self.state.guard(reigns=self._reign() is not None, is_away=self._coordinator.is_away)
+            if isinstance(turn, Lapsed):
+                self._on_lapsed(turn.why)
+            elif isinstance(turn, Resumed):
                 self._on_resumed()

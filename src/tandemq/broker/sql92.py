@@ -85,7 +85,7 @@ class SqlExpression:
         self._evaluate = evaluate
 
     def evaluate(self, properties: Properties) -> bool | None:
-        """True, False, or None for unknown; ValueError when a property can't take the type it is compared with."""
+        """Returns True, False, or None for unknown; raises ValueError if a property can't take the type needed."""
         value = self._evaluate(properties)
         return value if isinstance(value, bool) else None
 
@@ -97,7 +97,7 @@ class SqlExpression:
 
 
 def compile_sql(text: str) -> SqlExpression:
-    """The expression as a closure; SqlError names the position of what is wrong."""
+    """Returns the expression as a closure; raises SqlError, which names the position of what is wrong."""
     if len(text) > LENGTH_MAX:
         raise SqlError(text, LENGTH_MAX, f"the expression has {len(text)} characters, the limit is {LENGTH_MAX};")
     parser = _Parser(text)
@@ -353,7 +353,10 @@ def _constant(value: object) -> _Node:
 
 
 def _joined(nodes: list[_Node], *, decisive: bool) -> _Node:
-    """OR (True decides) or AND (False decides) of any number of conditions; unknown when nothing decides but one is."""
+    """Returns OR (True decides) or AND (False decides) of any number of conditions.
+
+    Unknown when nothing decides but one is.
+    """
     evaluates = [node.evaluate for node in nodes]
 
     def join(properties: Properties) -> object:
@@ -432,7 +435,7 @@ def _text_test(node: _Node, text: str, test: Callable[[str, str], bool], wanted:
 
 
 def _order(a: object, b: object) -> int:
-    """Negative, 0 or positive as a < b, a = b, a > b, after text took the other side's type; ValueError if it can't."""
+    """Returns a negative number, 0 or a positive one as a < b, a = b, a > b, after text took the other side's type."""
     if isinstance(a, str) and not isinstance(b, str):
         a = _as_type_of(b, a)
     elif isinstance(b, str) and not isinstance(a, str):

@@ -1,6 +1,6 @@
 """How a reign passes on without anybody dying: an operator's order, a stop, a full disk, a preferred master.
 
-Also what lets a reign go on without etcd: the word of every in-sync member not to stand for a while.
+When, and to whom, is decided by replication/handover.py.
 """
 
 import asyncio
@@ -12,8 +12,8 @@ from tandemq.codec.command import Command
 from tandemq.codec.ha_register import Register
 from tandemq.errors import CodecError, CoordinatorError, RemotingError, ReplicationError
 from tandemq.replication import register as registers
-from tandemq.replication.election import NEVER, Candidate, preferred, why_not
-from tandemq.replication.fence import MARGIN_SHARE
+from tandemq.replication.election import Candidate, why_not
+from tandemq.replication.handover import HandOver, Reigning, successors
 from tandemq.replication.metadata import PairCode
 
 if TYPE_CHECKING:
@@ -24,8 +24,6 @@ log = logging.getLogger(__name__)
 PAUSE = 0.03
 HAND_OVER_SECONDS = 15.0
 SWAPS_MAX = 10
-AGAIN_LEASES = 5
-"""A preferred master that did not take the reign is not asked again for so many leases."""
 
 
 class Succession:
@@ -34,7 +32,7 @@ class Succession:
         self._pair = failover.pair
         self._broker = failover.pair.broker
         self._clock = self._broker.clock
-        self._looked_at = self._offered_at = float("-inf")
+        self._state = HandOver(failover.lease.seconds)
 
     # --- taking ----------------------------------------------------------------------------------------------------
 
@@ -77,7 +75,7 @@ class Succession:
         except ReplicationError as error:
             log.warning("%s; its lease is waited for", error)
         deadline = self._clock.monotonic() + 2 * failover.lease.seconds + 1
-        while failover.coordinator.holder is not None and not failover.holder_is_dead:
+        while not failover.candidacy.may_take_over(failover.coordinator.keys, self._clock.monotonic()):
             if self._clock.monotonic() >= deadline:
                 raise ReplicationError(f"the master {register.holder} neither hands over nor loses its lease")
             await asyncio.sleep(PAUSE)
@@ -90,9 +88,11 @@ class Succession:
         register = self._failover.coordinator.register
         if not self._pair.node.is_open or register is None or register.paused:
             return False
-        found = sorted(await self._failover.candidates(), key=lambda one: one.order, reverse=True)
+        return await self._hand_to_first(successors(await self._failover.candidates()), why)
+
+    async def _hand_to_first(self, found: list[Candidate], why: str) -> bool:
         for one in found:
-            if one.priority != NEVER and await self._hand_to(one, why):
+            if await self._hand_to(one, why):
                 return True
         return False
 
@@ -114,20 +114,17 @@ class Succession:
 
     async def consider(self, now: float) -> None:
         """A master whose disk is full or whose log is poisoned hands over; so does one to whom another is preferred."""
-        failover = self._failover
-        if now < self._looked_at + failover.lease.seconds / 2:
-            return
-        self._looked_at = now
-        register, health = failover.coordinator.register, self._broker.store.health
-        if register is None or register.paused or failover.lease.has_lapsed:
-            return
-        if not health.writable:
-            await self.hand_over(f"the log can't be written ({health.reason})")
-        elif not (register.pinned or failover.fence.wants_copies) and len(register.in_sync) > 1:
-            better = preferred(failover.priority, await failover.candidates())
-            if better is not None and now >= self._offered_at + AGAIN_LEASES * failover.lease.seconds:
-                self._offered_at = now
-                await self._hand_to(better, f"{better.replica} has the higher haPriority {better.priority}")
+        failover, health = self._failover, self._broker.store.health
+        node = Reigning(
+            register=failover.coordinator.register,
+            has_lapsed=failover.lease.state.has_lapsed,
+            wants_copies=failover.fence.wants_copies,
+            unwritable="" if health.writable else health.reason,
+            priority=failover.priority,
+        )
+        if self._state.wants_candidates(node, now):
+            found, why = self._state.decide(node, await failover.candidates(), now)
+            await self._hand_to_first(found, why)
 
     async def pause(self, paused: bool) -> str:
         """No election until it is resumed: kept in the register, so that it holds for everybody."""
@@ -146,37 +143,3 @@ class Succession:
         else:
             raise ReplicationError("the register changes all the time: try again")
         return "elections are paused: `tandemq ha resume` ends that" if paused else "elections go on"
-
-    # --- etcd away --------------------------------------------------------------------------------------------------
-
-    async def vouched(self) -> float:
-        """Until when every in-sync member, and whoever may have become one, has vouched for this master."""
-        node, seconds = self._pair.node, self._failover.lease.seconds
-        if node.master is None or (register := node.master.state.register) is None:
-            return float("-inf")
-        proposed = node.master.state.proposed
-        needed = {*register.in_sync, *(proposed.in_sync if proposed is not None else ())} - {node.record.replica}
-        sent_at = self._clock.monotonic()
-        ext = {"replica": node.record.replica, "epoch": str(register.epoch)}
-
-        async def ask(replica: str) -> bool:
-            command = Command(PairCode.VOUCH, dict(ext))
-            try:
-                reply = await self._broker.peer_client.invoke(self._failover.address_of(replica), command, seconds / 4)
-            except (RemotingError, CodecError):
-                return False
-            return reply.code == ResponseCode.SUCCESS
-
-        said = await asyncio.gather(*(ask(one) for one in needed))
-        return sent_at + seconds * (1 - MARGIN_SHARE) if all(said) else float("-inf")
-
-    def vouch(self, replica: str, epoch: int) -> None:
-        """The master asks for our word not to stand for a lease.  ReplicationError if it can't be given."""
-        failover, register = self._failover, self._pair.node.register
-        if not failover.coordinator.is_away:
-            raise ReplicationError("etcd answers here")
-        followed = register is not None and (register.holder, register.epoch) == (replica, epoch)
-        if not followed or not self._pair.node.is_following:
-            raise ReplicationError("this broker does not follow that master")
-        until = self._clock.monotonic() + failover.lease.seconds
-        failover.vouches_until = max(failover.vouches_until, until)

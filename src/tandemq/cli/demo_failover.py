@@ -70,7 +70,7 @@ def node_at(cluster: LocalCluster, address: str) -> Node:
 
 
 async def master_of(cluster: LocalCluster, besides: str = "") -> str:
-    """Who reigns by the name servers' word, another one than `besides`."""
+    """Returns who reigns according to the name servers, another one than `besides`."""
     async with Admin(namesrv=cluster.plan.namesrv_address) as admin:
         for _ in range(BACK_SECONDS * 100):
             for group in (await admin.cluster()).groups.values():
@@ -133,7 +133,10 @@ async def tell(cluster: LocalCluster, console: Console, seconds: float) -> dict[
 
 
 async def count_lost(namesrv: str, acknowledged: set[int]) -> int:
-    """How many of the acknowledged numbers a reader does not find, by their keys' messages from the first one on."""
+    """Returns how many of the acknowledged numbers a reader does not find.
+
+    Reads the keys' messages from the first one on.
+    """
     from tandemq.cli.demo import Story, reader, until_read
 
     story = Story(acknowledged=acknowledged)

@@ -22,7 +22,7 @@ class LongLived:
         self._looks = False
 
     def begin(self) -> None:
-        """What is there now was made by the start and stays."""
+        """Marks what is there now, which the start made, as lasting."""
         gc.freeze()
         self._after_last_look = gc.get_freeze_count()
         gc.callbacks.append(self._collected)

@@ -46,7 +46,7 @@ async def _ask(admin: Admin, name: str, number: int, address: str) -> Node:
 
 
 async def _without_ha_status(admin: Admin, number: int, address: str) -> Node:
-    """A broker of RocketMQ 4, which has no such request; ClientError if it is no broker at all."""
+    """Describes a broker of RocketMQ 4, which has no such request; raises ClientError if it is no broker at all."""
     session = admin.session
     command = session.command(RequestCode.GET_BROKER_CLUSTER_INFO, {})
     if (await session.remoting.invoke(address, command, TIMEOUT)).code == ResponseCode.SUCCESS:

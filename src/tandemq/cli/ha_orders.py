@@ -20,7 +20,7 @@ async def given(address: str, code: int, ext: dict[str, str], key_file: Path | N
 
 
 async def one_of_each_group(admin: Admin, names: list[str] | None) -> list[str]:
-    """The address of one broker of each group that has a coordinator; ClientError if there is none."""
+    """Returns one broker's address for each group that has a coordinator; raises ClientError if there is none."""
     found: dict[str, str] = {}
     for node in await collect(admin, names, None):
         if node.get("coordination"):
@@ -37,7 +37,7 @@ async def forget_replica(admin: Admin, replica: str, address: str, ext: dict[str
 
 
 def master_of(nodes: list[Node], replica: str) -> str:
-    """Where the master is whose register names that replica; ClientError if there is none, or more than one."""
+    """Returns the address of the master whose register names that replica; raises ClientError for none or several."""
     found = {
         node["address"]
         for node in nodes

@@ -260,6 +260,8 @@ def advice(nodes: Sequence[Node]) -> list[str]:
             lines.append(f"{where}: {_copies(node)}")
         if node.get("lacks"):
             lines.append(f"{where}: {_lacks(node)}")
+        if node.get("role") == "slave" and node.get("phase") != "following" and _is_half(node):
+            lines.append(f"{where}: {_half(node)}")
         lines += [f"{where}: cut {cut}" for cut in node.get("cuts", ())]
         lines += [f"{where}: {warning}" for warning in node.get("warnings", ())]
         lines += _joining(where, node)
@@ -285,6 +287,18 @@ def _lacks(node: Node) -> str:
     return (
         f"lacks [{start}, {stop}) of the history that its master still has; to copy it all, start it with an empty "
         "store directory and without haSyncFromLastFile"
+    )
+
+
+def _is_half(node: Node) -> bool:
+    return bool(node.get("copying_to", -1) > node["end"])
+
+
+def _half(node: Node) -> str:
+    """Says what a slave lacks that stopped in the middle of its copy from a RocketMQ master."""
+    return (
+        f"has copied up to {node['end']} of its RocketMQ master's log, which ended at {node['copying_to']}; it is not "
+        "promoted without --accept-loss"
     )
 
 

@@ -155,7 +155,7 @@ def _claim(port: int) -> bool:
 
 
 def port_is_free(port: int) -> bool:
-    """Whether nobody listens on the port and no other process plans to; it is reserved for this process then."""
+    """Returns whether nobody listens on the port and no other process plans to; it is then reserved here."""
     if not _claim(port):
         return False
     with socket.socket() as probe:

@@ -70,7 +70,7 @@ def _bar(session: Any) -> Iterator[None]:
 
 @contextmanager
 def _session(name: str, master: str) -> Iterator[Any]:
-    """A session of our own, or the one that spark-submit prepares; quiet, its errors as one sentence."""
+    """Returns a session of our own, or the one that spark-submit prepares; quiet, its errors as one sentence."""
     try:
         from py4j.protocol import Py4JError
         from pyspark.errors import PySparkException
@@ -106,7 +106,7 @@ def _session(name: str, master: str) -> Iterator[Any]:
 
 
 def _source(store: str, namesrv: str, topics: str, option: list[str] | None) -> tuple[str, dict[str, str]]:
-    """(format, options) from the common flags."""
+    """Returns format and options from the common flags."""
     if bool(store) == bool(namesrv):
         raise ConfigError("give either --store (directories) or --namesrv (a live cluster)")
     options: dict[str, str] = {}
@@ -128,7 +128,7 @@ def _source(store: str, namesrv: str, topics: str, option: list[str] | None) -> 
 
 
 def _check_stores(paths: str) -> None:
-    """A path that is no store is said at once, not by a stack of traces after Spark has started."""
+    """Refuses a path that is no store at once, instead of by a stack trace after Spark has started."""
     try:
         from tandemq.spark.source.store_files import find_stores
     except ImportError:

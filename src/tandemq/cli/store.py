@@ -152,7 +152,7 @@ def dump(
 
 
 def _log_problems(directory: Path, store: MessageStore) -> list[str]:
-    """Why a dump can't be complete; nobody should have to guess from where it ends."""
+    """Returns why a dump can't be complete; nobody should have to guess from where it ends."""
     chain, found = store.log.chain, store.recovered
     problems = [f"{directory / where}: {what}; what is there is shown" for where, what in chain.problems]
     if found is not None and found.behind:
@@ -271,7 +271,7 @@ def rebuild(
 
 
 def _found(directory: Path) -> tuple[FileDisk, StoreConfig]:
-    """The store's files and sizes; a clear word if there is no store."""
+    """Returns the store's files and sizes; raises a clear error if there is no store."""
     disk = FileDisk()
     if not any(layout.is_segment_name(name) for name in disk.list(directory / layout.COMMIT_LOG)):
         raise StoreError(

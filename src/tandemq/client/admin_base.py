@@ -48,18 +48,18 @@ class ClusterAdmin:
     # brokers
 
     async def cluster(self) -> ClusterView:
-        """Every broker the name servers know."""
+        """Returns every broker the name servers know."""
         reply = await self.session.ask_namesrv(RequestCode.GET_BROKER_CLUSTER_INFO, {})
         groups, clusters = bodies.cluster_info_of(fastjson.loads(bytes(reply.body)))
         return ClusterView(clusters, groups)
 
     async def broker(self, address: str) -> BrokerView:
-        """Run-time facts of one broker, as it words them."""
+        """Returns run-time facts of one broker under the names that it gives them."""
         reply = await self._ask(address, RequestCode.GET_BROKER_RUNTIME_INFO)
         return BrokerView(address, bodies.kv_table_of(bodies.load_object(reply.body, "runtime info")))
 
     async def broker_config(self, address: str) -> dict[str, str]:
-        """The broker's effective options, as property text."""
+        """Returns the broker's effective options, as property text."""
         reply = await self._ask(address, RequestCode.GET_BROKER_CONFIG)
         lines = (line.partition("=") for line in bytes(reply.body).decode("utf-8", "replace").splitlines())
         return {key.strip(): value.strip() for key, separator, value in lines if separator}
@@ -73,7 +73,10 @@ class ClusterAdmin:
         await self._ask(address, RequestCode.UPDATE_BROKER_CONFIG, body=text.encode())
 
     async def ha_status(self, address: str) -> HaView:
-        """Replication as one broker sees it; ReplyError from brokers before 5.0, which don't know the question."""
+        """Returns replication as one broker sees it.
+
+        Raises ReplyError for brokers before 5.0, which don't know the question.
+        """
         reply = await self._ask(address, RequestCode.GET_BROKER_HA_STATUS)
         found = bodies.load_object(reply.body, "HA status")
         links = bodies.list_of(found.get("haConnectionInfo"), "haConnectionInfo")
@@ -101,11 +104,11 @@ class ClusterAdmin:
     # whom to ask
 
     async def route(self, topic: str) -> TopicRoute:
-        """Asked anew each time; NoRoute if nobody knows the topic."""
+        """Asks for the route anew each time; raises NoRoute if nobody knows the topic."""
         return await self.session.route(topic, refresh=True)
 
     async def queues(self, topic: str) -> tuple[QueueRef, ...]:
-        """The readable queues of a topic."""
+        """Returns the readable queues of a topic."""
         return subscribe_queues(topic, await self.route(topic))
 
     async def _ask(self, address: str, code: int, fields: dict[str, str] | None = None, body: bytes = b"") -> Command:
@@ -113,7 +116,7 @@ class ClusterAdmin:
         return reply.raise_for_code()
 
     async def _masters(self, cluster: str | None, brokers: Iterable[str]) -> dict[str, str]:
-        """Broker name -> master address; ClientError for a name nobody knows or a group without master."""
+        """Returns broker name -> master address; raises ClientError for an unknown name or a group without master."""
         view = await self.cluster()
         wanted = list(brokers)
         if cluster is not None:
@@ -143,7 +146,10 @@ class ClusterAdmin:
         return list(masters)
 
     async def _readers(self, topic: str) -> list[tuple[str, str]]:
-        """(broker name, address to ask) of every broker that has the topic: the master, or a slave without one."""
+        """Returns broker name and address to ask of every broker that has the topic.
+
+        The master, or a slave without one.
+        """
         route = await self.route(topic)
         named: Mapping[str, BrokerGroup] = {group.name: group for group in route.groups}
         found = []

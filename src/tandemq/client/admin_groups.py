@@ -17,7 +17,7 @@ class GroupAdmin(ClusterAdmin):
     """Consumer groups: their settings, members and progress."""
 
     async def groups(self) -> dict[str, SubscriptionGroupConfig]:
-        """Subscription groups of all masters, by name."""
+        """Returns the subscription groups of all masters, by name."""
         found: dict[str, SubscriptionGroupConfig] = {}
         for address in (await self._masters(None, ())).values():
             reply = await self._ask(address, RequestCode.GET_ALL_SUBSCRIPTIONGROUP_CONFIG)
@@ -44,7 +44,7 @@ class GroupAdmin(ClusterAdmin):
         return await self._on_masters(cluster, (), lambda a: self._ask(a, RequestCode.DELETE_SUBSCRIPTIONGROUP, fields))
 
     async def progress(self, group: str, topic: str | None = None) -> GroupProgress:
-        """How far a group has come, queue by queue, and how much is left."""
+        """Returns how far a group has come, queue by queue, and how much is left."""
         fields = {"consumerGroup": group}
         if topic:
             fields["topic"] = topic
@@ -71,7 +71,7 @@ class GroupAdmin(ClusterAdmin):
         return GroupProgress(group, tuple(sorted(lags, key=lambda lag: lag.queue)), tps)
 
     async def members(self, group: str) -> list[GroupMember]:
-        """The clients of a group that are connected; none if it is offline."""
+        """Returns the clients of a group that are connected; none if it is offline."""
         found: dict[str, GroupMember] = {}
         for address in (await self._masters(None, ())).values():
             try:
@@ -96,7 +96,7 @@ class GroupAdmin(ClusterAdmin):
         return [found[key] for key in sorted(found)]
 
     async def groups_of_topic(self, topic: str) -> list[str]:
-        """Groups that have offsets of a topic or consume it now."""
+        """Returns the groups that have offsets of a topic or consume it now."""
         found: set[str] = set()
         for _, address in await self._readers(topic):
             reply = await self._ask(address, RequestCode.QUERY_TOPIC_CONSUME_BY_WHO, {"topic": topic})

@@ -68,7 +68,10 @@ class MessageAdmin(ClusterAdmin):
         end_ms: int = 2**63 - 1,
         unique: bool = False,
     ) -> list[ReceivedMessage]:
-        """Messages with a key (or UNIQ_KEY), oldest first. The broker's index finds by hash: compared here again."""
+        """Returns messages with a key (or UNIQ_KEY), oldest first.
+
+        Compares here, because the broker's index finds by hash.
+        """
         found: list[ReceivedMessage] = []
         for name, address in await self._readers(topic):
             records = await self.session.api.query(
@@ -79,7 +82,7 @@ class MessageAdmin(ClusterAdmin):
         return sorted(matching, key=lambda m: (m.store_timestamp, m.queue))[:count_max]
 
     async def message_at(self, queue: QueueRef, offset: int) -> ReceivedMessage:
-        """The message at a queue offset; ClientError says what the queue has."""
+        """Returns the message at a queue offset; raises ClientError, which says what the queue has."""
         address = await self.session.any_address(queue.broker_name, queue.topic)
         result = await self.session.api.pull(
             address,
@@ -103,7 +106,7 @@ class MessageAdmin(ClusterAdmin):
 
 
 def _address_text(host: bytes) -> str:
-    """ "ip:port" of the host bytes in an offset id."""
+    """Returns "ip:port" of the host bytes in an offset id."""
     port = int.from_bytes(host[-4:], "big")
     if len(host) == 8:
         return f"{socket.inet_ntop(socket.AF_INET, host[:4])}:{port}"

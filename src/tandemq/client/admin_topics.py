@@ -113,7 +113,7 @@ class TopicAdmin(ClusterAdmin):
         return sorted(found, key=lambda status: status.queue)
 
     async def queue_range(self, queue: QueueRef) -> tuple[int, int]:
-        """[first, next) offsets of a queue."""
+        """Returns the [first, next) offsets of a queue."""
         address = await self.session.any_address(queue.broker_name, queue.topic)
         low, high = await asyncio.gather(
             self.session.api.min_offset(address, queue), self.session.api.max_offset(address, queue)
@@ -121,12 +121,12 @@ class TopicAdmin(ClusterAdmin):
         return max(0, low), high
 
     async def queue_ranges(self, topic: str) -> dict[QueueRef, tuple[int, int]]:
-        """[first, next) offsets of every readable queue of a topic."""
+        """Returns the [first, next) offsets of every readable queue of a topic."""
         queues = await self.queues(topic)
         ranges = await asyncio.gather(*(self.queue_range(queue) for queue in queues))
         return dict(zip(queues, ranges, strict=True))
 
     async def offset_at(self, queue: QueueRef, timestamp_ms: int) -> int:
-        """The first message of a queue stored at or after a time."""
+        """Returns the offset of the first message of a queue stored at or after a time."""
         address = await self.session.any_address(queue.broker_name, queue.topic)
         return await self.session.api.offset_at(address, queue, timestamp_ms)

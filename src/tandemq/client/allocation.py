@@ -18,7 +18,7 @@ VIRTUAL_NODES = 10
 
 
 def allocate(strategy: Allocation, me: str, members: Iterable[str], queues: Iterable[QueueRef]) -> list[QueueRef]:
-    """My share. Nothing when the broker does not list me (yet): somebody else may hold the queues."""
+    """Returns this client's share; nothing while the broker does not list it: somebody else may hold the queues."""
     ids = sorted(set(members))
     ordered = sorted(queues)
     if me not in ids or not ordered:
@@ -45,12 +45,12 @@ def _consistent_hash(index: int, ids: Sequence[str], queues: Sequence[QueueRef])
 
 
 def _ring_hash(text: str) -> int:
-    """First four bytes of MD5, as upstream's ring: little in common with security, much with other members."""
+    """Returns the first four bytes of MD5, as upstream's ring does: all members must agree; nothing is secret."""
     return int.from_bytes(hashlib.md5(text.encode(), usedforsecurity=False).digest()[:4], "big")
 
 
 def _queue_text(queue: QueueRef) -> str:
-    """Java's MessageQueue.toString, which the upstream ring hashes."""
+    """Returns Java's MessageQueue.toString, which the upstream ring hashes."""
     return f"MessageQueue [topic={queue.topic}, brokerName={queue.broker_name}, queueId={queue.queue_id}]"
 
 

@@ -77,7 +77,7 @@ class BlockingLink:
         return session_signer(credentials, reply, lambda: int(self._clock.monotonic() * 1000))
 
     def wait(self, opaque: int) -> Command:
-        """The answer to a request."""
+        """Waits for the answer to a request and returns it."""
         deadline = self._clock.monotonic() + self._timeout
         while opaque not in self._answers:
             left = deadline - self._clock.monotonic()
@@ -91,7 +91,7 @@ class BlockingLink:
         return self.wait(self.send(code, ext, body))
 
     def _write(self, data: bytes) -> None:
-        """Never blocks on a broker that itself waits for us to read: reads whenever writing stalls."""
+        """Writes without blocking on a broker that itself waits for us to read: reads whenever writing stalls."""
         view = memoryview(data)
         self._socket.settimeout(0)
         deadline = self._clock.monotonic() + self._timeout
@@ -120,7 +120,7 @@ class BlockingLink:
         return sum(mask for _, mask in poll.poll(seconds * 1000))
 
     def _receive(self) -> None:
-        """One read from the socket, straight into the buffer of the frame it belongs to."""
+        """Reads once from the socket, straight into the buffer of the frame it belongs to."""
         try:
             size = self._socket.recv_into(self._wanted)
         except (BlockingIOError, ssl.SSLWantReadError):

@@ -63,7 +63,7 @@ class BrokerApi:
         suspend_ms: int = 0,
         timeout_ms: int,
     ) -> PullResult:
-        """One pull. The subscription always travels along: brokers need no heartbeat to know it then.
+        """Pulls once. The subscription always travels along, so brokers need no heartbeat to know it.
 
         No offset is committed with it, as upstream's client does: brokers handle pulls and commits in different
         threads, and an old offset in a pull can overtake the last commit of a consumer that leaves.
@@ -101,7 +101,7 @@ class BrokerApi:
         return await self._offset(address, RequestCode.GET_MAX_OFFSET, _queue_fields(queue))
 
     async def offset_at(self, address: str, queue: QueueRef, timestamp_ms: int) -> int:
-        """The first message stored at or after a time."""
+        """Returns the offset of the first message stored at or after a time."""
         fields = {**_queue_fields(queue), "timestamp": str(timestamp_ms)}
         return await self._offset(address, RequestCode.SEARCH_OFFSET_BY_TIMESTAMP, fields)
 
@@ -118,7 +118,7 @@ class BrokerApi:
     async def query_offset(
         self, address: str, group: str, queue: QueueRef, *, zero_if_young: bool = True
     ) -> int | None:
-        """The group's committed offset; None if it has none. Young queues answer 0 unless asked not to."""
+        """Returns the group's committed offset, or None if it has none. Young queues answer 0 unless asked not to."""
         fields = {"consumerGroup": group, **_queue_fields(queue)}
         if not zero_if_young:
             fields["setZeroIfNotFound"] = "false"
@@ -135,7 +135,7 @@ class BrokerApi:
     # groups
 
     async def consumer_ids(self, address: str, group: str) -> list[str]:
-        """The members the broker knows; none is an error on the wire and an empty list here."""
+        """Returns the members the broker knows; none is an error on the wire and an empty list here."""
         reply = await self._invoke(address, RequestCode.GET_CONSUMER_LIST_BY_GROUP, {"consumerGroup": group})
         if reply.code == ResponseCode.SYSTEM_ERROR and "no consumer for this group" in (reply.remark or ""):
             return []
@@ -158,7 +158,7 @@ class BrokerApi:
         (await self._invoke(address, RequestCode.CHECK_CLIENT_CONFIG, {}, body)).raise_for_code()
 
     async def lock(self, address: str, group: str, client_id: str, queues: Iterable[QueueRef]) -> set[QueueRef]:
-        """The queues this client now holds alone."""
+        """Returns the queues that this client now holds alone."""
         reply = await self._invoke(
             address, RequestCode.LOCK_BATCH_MQ, {}, _lock_body(group, client_id, queues), timeout_ms=1000
         )
@@ -187,7 +187,7 @@ class BrokerApi:
     # messages
 
     async def view(self, address: str, physical_offset: int, topic: str = "") -> bytes:
-        """The raw record at a physical offset."""
+        """Returns the raw record at a physical offset."""
         fields = {"offset": str(physical_offset)}
         if topic:
             fields["topic"] = topic
@@ -197,7 +197,7 @@ class BrokerApi:
     async def query(
         self, address: str, topic: str, key: str, *, count_max: int, begin_ms: int, end_ms: int, unique: bool
     ) -> bytes:
-        """The raw records under a key; empty when there are none."""
+        """Returns the raw records under a key; empty when there are none."""
         fields = {
             "topic": topic,
             "key": key,
@@ -222,7 +222,7 @@ def _lock_body(group: str, client_id: str, queues: Iterable[QueueRef]) -> bytes:
 
 
 def by_broker(queues: Sequence[QueueRef]) -> dict[str, list[QueueRef]]:
-    """Queues grouped by the broker that has them."""
+    """Returns the queues grouped by the broker that has them."""
     groups: dict[str, list[QueueRef]] = {}
     for queue in queues:
         groups.setdefault(queue.broker_name, []).append(queue)

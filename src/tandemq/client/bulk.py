@@ -74,7 +74,7 @@ class QueueReader:
         self.close()
 
     def range(self, topic: str, queue_id: int) -> tuple[int, int]:
-        """[first, next) offsets the queue has now."""
+        """Returns the [first, next) offsets that the queue has now."""
         fields = {"topic": topic, "queueId": str(queue_id)}
         asked = [self._link.send(code, fields) for code in (RequestCode.GET_MIN_OFFSET, RequestCode.GET_MAX_OFFSET)]
         low, high = (int(self._link.wait(opaque).raise_for_code().ext["offset"]) for opaque in asked)
@@ -133,10 +133,19 @@ class QueueReader:
             yield self._link.wait(under_way.popleft())
 
     def offset_at(self, topic: str, queue_id: int, timestamp_ms: int) -> int:
-        """The first message stored at or after a time."""
-        fields = {"topic": topic, "queueId": str(queue_id), "timestamp": str(timestamp_ms)}
-        reply = self._link.call(RequestCode.SEARCH_OFFSET_BY_TIMESTAMP, fields)
-        return int(reply.raise_for_code().ext["offset"])
+        """Returns the offset of the first message stored at or after a time."""
+        return self.offsets_at([(topic, queue_id, timestamp_ms)])[0]
+
+    def offsets_at(self, places: Sequence[tuple[str, int, int]]) -> list[int]:
+        """Returns the first offset stored at or after each (topic, queue id, time in ms), asked for together."""
+        asked = [
+            (
+                RequestCode.SEARCH_OFFSET_BY_TIMESTAMP,
+                {"topic": topic, "queueId": str(queue_id), "timestamp": str(timestamp_ms)},
+            )
+            for topic, queue_id, timestamp_ms in places
+        ]
+        return [int(reply.raise_for_code().ext["offset"]) for reply in list(self._answers(asked))]
 
     def read(
         self,
@@ -194,7 +203,7 @@ class QueueReader:
         self._drop(under_way)
 
     def _drop(self, under_way: deque[tuple[int, int, int]]) -> None:
-        """Answers that are of no use any more still come: they are taken and thrown away."""
+        """Takes and discards answers that are of no use any more; they still come."""
         for _, _, opaque in under_way:
             self._link.wait(opaque)
         under_way.clear()
@@ -241,7 +250,7 @@ class QueueReader:
 
 
 def _cut(body: bytes | memoryview, stop: int) -> tuple[bytes | memoryview, int, None]:
-    """Records before queue offset `stop` only; brokers answer in their own portions."""
+    """Returns only the records before queue offset `stop`; brokers answer in their own portions."""
     for position, _, _ in walk(body, 0, len(body)):
         if HEAD.unpack_from(body, position)[5] >= stop:
             return memoryview(body)[:position], stop, None

@@ -21,7 +21,7 @@ import logging
 from abc import ABC, abstractmethod
 from collections import deque
 from collections.abc import Awaitable, Callable, Coroutine, Sequence
-from typing import Any, Protocol
+from typing import Any, NamedTuple, Protocol
 
 from tandemq.client.config import ClientConfig, MessageModel
 from tandemq.client.held_queue import HeldQueue
@@ -52,6 +52,15 @@ class Returns(Protocol):
         ...
 
 
+class _Running(NamedTuple):
+    """One call under way."""
+
+    held: HeldQueue
+    messages: Messages
+    ended: Callable[[float], None]
+    """Gets the pause that the call asks for."""
+
+
 class Consumption(ABC):
     """What both kinds share: the tasks of the calls."""
 
@@ -63,7 +72,7 @@ class Consumption(ABC):
         self._model = model
         self._offsets = offsets
         self._returns = returns
-        self._calls: dict[asyncio.Task[float], HeldQueue] = {}
+        self._calls: dict[asyncio.Task[float], _Running] = {}
         self._stopped = False
         self._changed = asyncio.Event()
         """Set whenever a call ends."""
@@ -105,21 +114,23 @@ class Consumption(ABC):
     ) -> None:
         """Runs a call, or what follows one, as a task; then calls `ended` with the pause that it asks for."""
         task = asyncio.get_running_loop().create_task(work, name="tandemq-listener")
-        self._calls[task] = held
+        self._calls[task] = _Running(held, messages, ended)
+        task.add_done_callback(self._call_ended)
 
-        def done(_: "asyncio.Task[float]") -> None:
-            del self._calls[task]
-            self._changed.set()
-            problem = _problem(task)
-            if isinstance(problem, ShuttingDown):
-                self._shutting_down(problem)
-            elif problem is not None and not self._stopped:
-                log.error("a call of the listener for %s ended early", messages[0], exc_info=problem)
-                asyncio.get_running_loop().call_later(CANCELLED_PAUSE_S, self._failed, held, messages)
-                return
-            ended(0.0 if problem is not None else task.result())
-
-        task.add_done_callback(done)
+    def _call_ended(self, task: "asyncio.Task[float]") -> None:
+        held, messages, ended = self._calls.pop(task)
+        self._changed.set()
+        problem = _problem(task)
+        if problem is None:
+            ended(task.result())
+        elif isinstance(problem, ShuttingDown):
+            self._shutting_down(problem)
+            ended(0.0)
+        elif self._stopped:
+            ended(0.0)
+        else:
+            log.error("a call of the listener for %s ended early", messages[0], exc_info=problem)
+            asyncio.get_running_loop().call_later(CANCELLED_PAUSE_S, self._failed, held, messages)
 
     async def _returned(self, message: ReceivedMessage, give: Callable[[ReceivedMessage], Awaitable[bool]]) -> bool:
         """Gives a message to a broker; returns whether it took it.
@@ -183,17 +194,23 @@ class ConcurrentConsumption(Consumption):
 
     async def _call(self, held: HeldQueue, messages: Messages) -> float:
         call = await self._caller.call(messages)
-        await self._finish(held, messages, call.action)
+        if call.action is Action.SUCCESS:
+            self._done(held, messages)
+        else:
+            await self._later(held, messages)
         if call.still_running is not None:
             await asyncio.wait([call.still_running])  # its thread takes up one of the places
         return 0.0
 
-    async def _finish(self, held: HeldQueue, messages: Messages, action: Action) -> float:
-        done = messages if action is Action.SUCCESS else await self._give_back(held, messages)
-        offset = held.state.remove(done)
+    def _done(self, held: HeldQueue, messages: Messages) -> None:
+        offset = held.state.remove(messages)
         if offset is not None and not held.state.dropped:
             self._offsets.update(held.queue, offset)
         held.wake()
+
+    async def _later(self, held: HeldQueue, messages: Messages) -> float:
+        """Gives back what a call could not handle; returns no pause: the other messages of the queue go on."""
+        self._done(held, await self._give_back(held, messages))
         return 0.0
 
     async def _give_back(self, held: HeldQueue, messages: Messages) -> Messages:
@@ -218,7 +235,7 @@ class ConcurrentConsumption(Consumption):
 
     def _failed(self, held: HeldQueue, messages: Messages) -> None:
         if not self._stopped:
-            self._start(held, messages, self._finish(held, messages, Action.LATER), self._pump)
+            self._start(held, messages, self._later(held, messages), self._pump)
 
 
 class OrderedConsumption(Consumption):
@@ -253,7 +270,7 @@ class OrderedConsumption(Consumption):
 
     async def quiet(self, held: HeldQueue) -> None:
         """Returns when no call has messages of the queue, however long that takes: a queue has one owner."""
-        while held in self._calls.values():
+        while any(running.held is held for running in self._calls.values()):
             self._changed.clear()
             await self._changed.wait()
 

@@ -44,9 +44,9 @@ class HeldQueue:
             self._fetching = None
 
     def wake(self) -> None:
-        """There may be room, a lock, or no pause any more: the fetcher looks at once."""
+        """Wakes the fetcher, because there may be room, a lock, or no pause any more."""
         if self._fetcher is not None:
-            self._fetcher.wake.set()
+            self._fetcher.wake()
 
     def drop(self) -> None:
         """Ends it: from now on nothing touches the queue's offset through this object, and its cache is freed."""

@@ -17,7 +17,7 @@ MONTH_MS = 31 * 24 * 3600 * 1000
 
 
 def local_ip() -> str:
-    """The IPv4 address other machines would see us by, or the loopback. No packet is sent."""
+    """Returns the IPv4 address other machines would see us by, or the loopback. No packet is sent."""
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:
         try:
             probe.connect(("192.0.2.1", 9))
@@ -27,7 +27,7 @@ def local_ip() -> str:
 
 
 def client_id(ip: str, instance: str, unit: str = "") -> str:
-    """`ip@instance[@unit]`; an empty instance gives a unique one, as two members of a group must never share an id."""
+    """Returns `ip@instance[@unit]`; an empty instance gives a unique id, because two members must never share one."""
     name = instance or f"{os.getpid()}#{secrets.randbits(63)}"
     return f"{ip}@{name}@{unit}" if unit else f"{ip}@{name}"
 

@@ -9,7 +9,7 @@ import contextvars
 import inspect
 import logging
 import threading
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Coroutine, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from enum import Enum
 from typing import Any, NamedTuple
@@ -60,33 +60,58 @@ class Call(NamedTuple):
     """A plain function that took longer than the limit: its thread goes on, and this future is done when it ends."""
 
 
-_SUCCESS = Action.SUCCESS
+_DONE = Call(Action.SUCCESS)
+_AGAIN = Call(Action.LATER)
 
 
-class _TimeLimit:
-    """Cancels the calling task after a while; like `asyncio.timeout`, at half the price for each message."""
+class _TimeLimits:
+    """Cancels the task of a call that takes too long.
 
-    __slots__ = ("_before", "_expired", "_handle", "_task", "was_alone")
+    All calls have the same limit, so the one that began first is the first to reach it, and one timer watches them
+    all: a timer for each message would cost more than the rest of its call.
+    """
 
     def __init__(self, seconds: float) -> None:
-        task = asyncio.current_task()
-        assert task is not None
-        self._task = task
-        self._before = task.cancelling()
-        self._expired = False
-        self.was_alone = False
-        """Whether the task was cancelled by this limit and by nobody else."""
-        self._handle = asyncio.get_running_loop().call_later(seconds, self._expire)
+        self._seconds = seconds
+        self._running: dict[asyncio.Task[Any], tuple[float, int]] = {}
+        """Deadline of each call and how often its task had been cancelled before; the oldest comes first."""
+        self._expired: dict[asyncio.Task[Any], int] = {}
+        self._timer: asyncio.TimerHandle | None = None
+
+    def begin(self, task: "asyncio.Task[Any]") -> None:
+        """Starts the time of a call that runs in this task."""
+        loop = task.get_loop()
+        deadline = loop.time() + self._seconds
+        self._running[task] = (deadline, task.cancelling())
+        if self._timer is None:
+            self._timer = loop.call_at(deadline, self._expire)
+
+    def end(self, task: "asyncio.Task[Any]") -> bool:
+        """Ends the time of a call; returns whether its task was cancelled by this limit and by nobody else.
+
+        A cancellation by this limit is taken back.
+        """
+        if self._running.pop(task, None) is not None:
+            return False
+        return task.uncancel() <= self._expired.pop(task)
+
+    def close(self) -> None:
+        """Forgets the timer. Call it when no call runs any more."""
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
 
     def _expire(self) -> None:
-        self._expired = True
-        self._task.cancel()
-
-    def end(self) -> None:
-        """The call has ended, by itself or not: a cancellation by this limit is taken back."""
-        self._handle.cancel()
-        if self._expired:
-            self.was_alone = self._task.uncancel() <= self._before
+        self._timer = None
+        while self._running:
+            task, (deadline, before) = next(iter(self._running.items()))
+            loop = task.get_loop()
+            if deadline > loop.time():
+                self._timer = loop.call_at(deadline, self._expire)
+                return
+            del self._running[task]
+            self._expired[task] = before
+            task.cancel()
 
 
 class _Target(NamedTuple):
@@ -116,6 +141,7 @@ class ListenerCaller:
         self._concurrency = concurrency
         self._batch_size = batch_size
         self._timeout_s = timeout_s
+        self._limits = _TimeLimits(timeout_s)
         self._group = group
         self._telemetry = telemetry
         self._of_topic: dict[str, _Target] = {}
@@ -151,43 +177,45 @@ class ListenerCaller:
             return 1
         return self._batch_size
 
-    async def call(self, messages: Sequence[ReceivedMessage], *, patient: bool = False) -> Call:
-        """Returns what the listener answered, LATER for anything that went wrong.
+    def call(self, messages: Sequence[ReceivedMessage], *, patient: bool = False) -> Coroutine[Any, Any, Call]:
+        """Returns, when awaited, what the listener answered, LATER for anything that went wrong.
 
         A coroutine is cancelled at the time limit. A plain function can't be: `patient` waits for its end, otherwise
         the answer is LATER while its thread runs on. CancelledError leaves only when the calling task itself was
         cancelled. Raises ShuttingDown when no thread can be started, because the program ends.
         """
         if self._telemetry is None:
-            return await self._call(messages, patient)
-        with self._telemetry.handling(self._group, messages) as span:
+            return self._call(messages, patient)
+        return self._observed(self._telemetry, messages, patient)
+
+    async def _observed(self, telemetry: Telemetry, messages: Sequence[ReceivedMessage], patient: bool) -> Call:
+        with telemetry.handling(self._group, messages) as span:
             call = await self._call(messages, patient)
             span.handled(call.action.name.lower())
             return call
 
     async def _call(self, messages: Sequence[ReceivedMessage], patient: bool) -> Call:
-        target = self._of_topic.get(messages[0].topic, self._of_all)
-        limit: _TimeLimit | None = None
+        task = asyncio.current_task()
+        assert task is not None
+        took_too_long = False
         try:
+            target = self._of_topic.get(messages[0].topic, self._of_all)
             if target is None:
                 raise LookupError(f"no listener for topic {messages[0].topic!r}")
             given = messages if target.takes_list else messages[0]
             if not target.is_async:
                 return await self._in_thread(target.function, given, messages, patient)
-            limit = _TimeLimit(self._timeout_s)
+            self._limits.begin(task)
             try:
-                answer = target.function(given)
-                if inspect.isawaitable(answer):
-                    answer = await answer
+                answer = await target.function(given)
             finally:
-                limit.end()
-            return Call(_SUCCESS if answer is None else self._meaning(answer, messages))
+                took_too_long = self._limits.end(task)
+            return _DONE if answer is None else Call(self._meaning(answer, messages))
         except asyncio.CancelledError:
-            if limit is not None and limit.was_alone:
+            if took_too_long:
                 log.error("the listener took more than %g s for %s and was cancelled", self._timeout_s, messages[0])
-                return Call(Action.LATER)
-            task = asyncio.current_task()
-            if task is not None and task.cancelling():
+                return _AGAIN
+            if task.cancelling():
                 raise
             log.exception("the listener let a CancelledError out for %s", messages[0])
         except SystemExit as error:
@@ -200,7 +228,7 @@ class ListenerCaller:
             raise
         except Exception:
             log.exception("the listener failed for %s", messages[0])
-        return Call(Action.LATER)
+        return _AGAIN
 
     async def _in_thread(
         self, function: Callable[[Any], Any], given: Any, messages: Sequence[ReceivedMessage], patient: bool
@@ -231,7 +259,7 @@ class ListenerCaller:
             _log_exit(raised, messages)
         else:
             log.error("the listener failed for %s", messages[0], exc_info=raised)
-        return Call(Action.LATER)
+        return _AGAIN
 
     def _pool(self) -> ThreadPoolExecutor:
         if self._closed:
@@ -272,6 +300,7 @@ class ListenerCaller:
     def close(self) -> None:
         """Starts no more threads. Doesn't wait for those that run: they may never end."""
         self._closed = True
+        self._limits.close()
         if self._threads is not None:
             self._threads.shutdown(wait=False, cancel_futures=True)
 

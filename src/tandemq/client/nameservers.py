@@ -20,11 +20,11 @@ class NameServers:
         return self._addresses[self._index]
 
     def candidates(self) -> tuple[str, ...]:
-        """All addresses, the current one first: each is tried once per question."""
+        """Returns all addresses, the current one first: each is tried once per question."""
         return self._addresses[self._index :] + self._addresses[: self._index]
 
     def answered(self, address: str) -> bool:
-        """This one works: stay with it. True if that is a change."""
+        """Stays with the address that answered. Returns whether that is a change."""
         changed = address != self.current
         self._index = self._addresses.index(address)
         return changed

@@ -49,11 +49,15 @@ class ProcessQueue:
 
     def add(self, messages: Iterable[ReceivedMessage]) -> None:
         """Caches messages that were fetched."""
+        size, end = 0, self._end or 0
         for message in messages:
-            offset = message.queue_offset
+            stored = message.stored
+            offset = stored.queue_offset
             self._cached[offset] = message
-            self._account(message.stored.size)
-            self._end = offset + 1 if self._end is None else max(self._end, offset + 1)
+            size += stored.size
+            if offset >= end:
+                self._end = end = offset + 1
+        self._account(size)
 
     def _account(self, size: int) -> None:
         self._bytes += size
@@ -72,9 +76,12 @@ class ProcessQueue:
 
     def remove(self, messages: Iterable[ReceivedMessage]) -> int | None:
         """Takes finished messages out; returns what may be committed now."""
+        size = 0
         for message in messages:
-            if self._cached.pop(message.queue_offset, None) is not None:
-                self._account(-message.stored.size)
+            stored = message.stored
+            if self._cached.pop(stored.queue_offset, None) is not None:
+                size += stored.size
+        self._account(-size)
         return self.commit_offset
 
     # ordered consumption
@@ -107,8 +114,10 @@ class ProcessQueue:
     @property
     def commit_offset(self) -> int | None:
         """First offset not finished: the lowest still here, or one past the highest seen; None before any message."""
-        lowest = [next(iter(part)) for part in (self._taken, self._cached) if part]
-        return min(lowest) if lowest else self._end
+        if not self._taken:
+            return next(iter(self._cached)) if self._cached else self._end
+        lowest_taken = next(iter(self._taken))
+        return min(lowest_taken, next(iter(self._cached))) if self._cached else lowest_taken
 
     @property
     def count(self) -> int:
@@ -127,17 +136,13 @@ class ProcessQueue:
             return 0
         return next(reversed(self._cached)) - next(iter(self._cached))
 
-    def full(self, count_max: int, bytes_max: int, span_max: int | None) -> str | None:
-        """Returns why pulling must wait, or None."""
-        if self.count >= count_max:
-            return f"{self.count} messages are cached, the limit is {count_max}"
-        if self._bytes >= bytes_max:
-            return f"{self._bytes} bytes are cached, the limit is {bytes_max}"
+    def has_room(self, count_max: int, bytes_max: int, span_max: int | None) -> bool:
+        """Returns whether another pull may go: this queue and all of the consumer together are below their limits."""
+        if self.count >= count_max or self._bytes >= bytes_max:
+            return False
         if span_max is not None and self.span > span_max:
-            return f"the cached offsets span {self.span}, the limit is {span_max}"
-        if self.budget is not None and self.budget.spent and self.count:
-            return f"all queues together cache {self.budget.used} bytes, the limit is {self.budget.bytes_max}"
-        return None
+            return False
+        return self.budget is None or not self.budget.spent or not self.count
 
     def locked(self, now: float) -> bool:
         """Returns whether the lock of this queue can be trusted."""

@@ -355,7 +355,7 @@ class PushConsumer:
             await self._locks.release(self._locks.asked - busy)
 
     async def _background_but_locks_ended(self) -> None:
-        """No queue is won or lost from here on; locks are still renewed while calls run."""
+        """Ends what wins and loses queues; locks are still renewed while calls run."""
         await self._background.stop()
         if self._locked:
             self._background.start("locks", self._renew_locks)

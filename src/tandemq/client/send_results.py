@@ -16,7 +16,7 @@ _STATUSES = {
 
 
 def send_result(reply: Command, item: Outgoing, queue: QueueRef) -> SendResult:
-    """What an answered send says; ReplyError when it says no."""
+    """Returns what an answered send says; raises ReplyError when it says no."""
     status = _STATUSES.get(reply.code)
     if status is None:
         raise ReplyError(reply.code, reply.remark or "the broker gave no reason")
@@ -35,7 +35,7 @@ def send_result(reply: Command, item: Outgoing, queue: QueueRef) -> SendResult:
 
 
 def spread_batch(result: SendResult) -> list[SendResult]:
-    """One result per element of a batch: ids as the broker joined them, offsets counted from the first."""
+    """Returns one result per element of a batch: ids as the broker joined them, offsets counted from the first."""
     keys = result.message_id.split(",")
     ids = result.offset_message_id.split(",")
     if len(ids) != len(keys):

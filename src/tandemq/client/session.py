@@ -26,7 +26,7 @@ from tandemq.codec.acl import Credentials
 from tandemq.codec.codes import RequestCode, ResponseCode
 from tandemq.codec.command import Command
 from tandemq.codec.heartbeat import ConsumerGroupInfo, Heartbeat, Subscription, encode_heartbeat
-from tandemq.errors import ClientClosed, ClientError, NoRoute, RemotingError, ReplyError, TandemError
+from tandemq.errors import ClientClosed, ClientError, ConnectionLost, NoRoute, RemotingError, ReplyError, TandemError
 from tandemq.model.route import MASTER_ID, TopicRoute
 from tandemq.model.topic import AUTO_CREATE_TOPIC, QueueRef
 from tandemq.remoting.client import RemotingClient
@@ -181,17 +181,30 @@ class Session:
         They share the time of one request, so that a server that hangs leaves some for its healthy neighbour.
         """
         problems = []
+        closed = False
         candidates = self.namesrv.candidates()
         for address in candidates:
             try:
                 reply = await self.invoke(address, code, ext, timeout_ms=self.config.api_timeout_ms // len(candidates))
             except RemotingError as error:
-                problems.append(f"{address}: {error}")
+                problems.append(f"{address}: {str(error).removeprefix(f'{address}: ')}")
+                closed = closed or isinstance(error.__cause__ or error, ConnectionLost)
                 continue
             if self.namesrv.answered(address):
                 log.info("now using name server %s (%s)", address, "; ".join(problems))
             return reply.raise_for_code(*accept)
-        raise RemotingError(f"no name server answers: {'; '.join(problems)}; check namesrvAddr and that one is running")
+        raise RemotingError(f"no name server answers: {'; '.join(problems)}; {self._advice(closed)}")
+
+    def _advice(self, closed: bool) -> str:
+        """Returns what to try when no name server answers; one that takes a connection and closes it wants TLS."""
+        if closed and not self.config.use_tls:
+            return "does it want TLS? Set useTLS (commands: TANDEMQ_TLS=true, or a context with --tls)"
+        if closed and not self.config.tls_cert_file:
+            return (
+                "does it want a client certificate? Set tlsClientCertPath and tlsClientKeyPath "
+                "(commands: TANDEMQ_TLS_CERT and TANDEMQ_TLS_KEY, or a context with --tls-cert and --tls-key)"
+            )
+        return "check namesrvAddr and that one is running"
 
     async def ask_master(self, broker_name: str, topic: str, ask: Callable[[str], Awaitable[T]]) -> T:
         """Returns what the master of a group answers; where it can't or won't, what its successor answers.
@@ -418,7 +431,10 @@ class Session:
             await self.refresh_routes()
 
     async def check_filter(self, group: str, item: Subscription) -> None:
-        """An SQL92 filter that brokers refuse (switched off, or wrong) fails here instead of staying silent."""
+        """Raises the error of an SQL92 filter that brokers refuse.
+
+        Without this, a filter that is switched off or wrong stays silent.
+        """
         if item.expression_type != SQL92:
             return
         for queue in {queue.broker_name: queue for queue in await self.subscribe_queues(item.topic)}.values():
@@ -496,7 +512,7 @@ class Session:
     # what brokers push
 
     def on_push(self, code: int, handler: PushHandler) -> None:
-        """Every handler of a code sees each request; the first answer that is not None is sent back."""
+        """Adds a handler of a code. Every handler sees each request; the first answer that is not None is sent back."""
         if code not in self._pushed:
             self._pushed[code] = []
             self.remoting.handlers[code] = lambda connection, command: self._dispatch(code, connection, command)

@@ -117,7 +117,7 @@ def client_loop() -> ClientLoop:
 
 
 def _after_fork() -> None:
-    """A lock held by another thread of the parent would stay locked in the child."""
+    """Replaces the locks in a child: one held by another thread of the parent would stay locked."""
     global _lock
     _lock = threading.Lock()
 

@@ -34,6 +34,8 @@ own checksums are there for the rest.  What a producer may wait for comes in sma
       REGISTERED  revision    ─▶              (it is on the replica's disk)
                               ◀─  TAKE  start, stop     only from an asking master: send me what I lost
       DATA …                  ─▶
+                              ◀─  VOUCH  number         while etcd is away: don't stand for a lease
+      VOUCHED  number         ─▶
       REFUSE  reason          ◀▶  REFUSE  reason      then the sender closes
 """
 
@@ -87,12 +89,12 @@ _TLS_HANDSHAKE: Final = 0x16
 
 
 def is_extended(first_byte: int) -> bool:
-    """Whether a connection that begins with this byte speaks the extended session."""
+    """Returns whether a connection that begins with this byte speaks the extended session."""
     return first_byte == MAGIC >> 8
 
 
 def is_tls(first_byte: int) -> bool:
-    """Whether a connection begins with a TLS ClientHello: neither a report nor a frame of ours can."""
+    """Returns whether a connection begins with a TLS ClientHello: neither a report nor a frame of ours can."""
     return first_byte == _TLS_HANDSHAKE
 
 
@@ -110,6 +112,8 @@ class FrameType(IntEnum):
     PACKED = 11
     REGISTER = 12
     REGISTERED = 13
+    VOUCH = 14
+    VOUCHED = 15
 
 
 _DATA_KIND: Final = int(FrameType.DATA)
@@ -181,6 +185,8 @@ class Hello(msgspec.Struct, frozen=True):
     """How log bytes are to come: ZSTD for PACKED frames. A master that does not know the word sends DATA."""
     refused: Name = ""
     """Why it did not promise what the challenge asked for."""
+    vouches: bool = False
+    """It has a coordinator and answers VOUCH."""
 
 
 class Welcome(msgspec.Struct, frozen=True):
@@ -251,6 +257,20 @@ class Registered(msgspec.Struct, frozen=True):
     revision: Number
 
 
+class Vouch(msgspec.Struct, frozen=True):
+    """The master asks for the word of a member not to stand for election for a lease."""
+
+    epoch: Number
+    number: Number
+    """Of the question."""
+
+
+class Vouched(msgspec.Struct, frozen=True):
+    number: Number
+    refused: str = ""
+    """Why the word is not given; empty: it is."""
+
+
 class Ack(msgspec.Struct, frozen=True, gc=False):
     epoch: int
     received: int
@@ -268,7 +288,20 @@ class Packed(msgspec.Struct, frozen=True, gc=False):
     data: bytes
 
 
-Control = Preamble | Challenge | Hello | Welcome | Start | Refuse | Take | Members | NewRegister | Registered
+Control = (
+    Preamble
+    | Challenge
+    | Hello
+    | Welcome
+    | Start
+    | Refuse
+    | Take
+    | Members
+    | NewRegister
+    | Registered
+    | Vouch
+    | Vouched
+)
 Event = Control | Farewell | Ack | Head | Chunk | Packed
 
 _TYPES: Final[dict[type, FrameType]] = {
@@ -282,6 +315,8 @@ _TYPES: Final[dict[type, FrameType]] = {
     Members: FrameType.MEMBERS,
     NewRegister: FrameType.REGISTER,
     Registered: FrameType.REGISTERED,
+    Vouch: FrameType.VOUCH,
+    Vouched: FrameType.VOUCHED,
 }
 _STRUCTS: Final[dict[int, type[Control]]] = {int(code): kind for kind, code in _TYPES.items()}
 _C = TypeVar("_C", bound=Control)
@@ -318,7 +353,7 @@ def encode_data_header(
 
 
 def packed(data: bytes | memoryview) -> bytes:
-    """Log bytes as a packed frame holds them; takes a millisecond for PACK_SIZE_MAX of them."""
+    """Returns log bytes as a packed frame holds them; takes a millisecond for PACK_SIZE_MAX of them."""
     return compress(data, COMPRESSION_ZSTD, level=PACK_LEVEL)[0]
 
 
@@ -377,7 +412,7 @@ class SessionReader:
         self._seal_fits = False
 
     def secure(self, seal: Seal) -> None:
-        """From the next frame on every one must be sealed."""
+        """Demands a seal on every frame from the next one on."""
         self._seal = seal
 
     @property
@@ -505,7 +540,10 @@ class SessionReader:
             raise SealBroken(f"HA frame of type {kind}: its seal does not fit")
 
     def _wanted(self, buffer: memoryview | bytearray, at: int) -> int:
-        """What must be there of the frame whose header is at `at` before it can be decoded: all of it but log bytes."""
+        """Returns how much must be there of the frame whose header is at `at` before it can be decoded.
+
+        All but log bytes.
+        """
         magic, kind, flags, size, _, header_sum = _HEADER.unpack_from(buffer, at)
         if magic != MAGIC or header_sum != crc32(buffer[at : at + _CHECKED_PART.size]):
             raise CodecError(f"HA frame header {bytes(buffer[at : at + HEADER_SIZE]).hex()}: wrong magic or checksum")
@@ -520,7 +558,10 @@ class SessionReader:
 
 
 def claim_of(id: str, replica: str, register: Register | None) -> str:
-    """What a master says of itself in CHALLENGE, for the proof to cover: its epoch's id, who it is, its register."""
+    """Returns what a master says of itself in CHALLENGE, for the proof to cover.
+
+    Its epoch's id, who it is, its register.
+    """
     text = msgspec.json.encode([id, replica, register])
     return f"{id} {hashlib.sha256(text).hexdigest()}"
 
@@ -546,7 +587,7 @@ def _decode_json(payload: bytes, struct_type: type[_C]) -> _C:
 
 
 def key_proof(key: str, side: str, *parts: str) -> str:
-    """Proof for a session without a key: only that the other end has none either. With one, see `ha_seal`."""
+    """Returns the proof for a session without a key: only that the other end has none either."""
     text = "\0".join(("tandemq-ha", side, *parts)).encode()
     return hmac.new(key.encode(), text, hashlib.sha256).hexdigest()
 

@@ -23,7 +23,7 @@ def acting(visit: Visit, what: str, target: str) -> Iterator[Act]:
 
 
 def typed(visit: Visit, name: str) -> None:
-    """ClientError unless the name was typed as it is: the page asks for it, and the server checks again."""
+    """Raises ClientError unless the name was typed as it is: the page asks for it, and the server checks again."""
     given = visit.field("name")
     if not name or given != name:
         raise ClientError(f"{given[:80]!r} was typed, {name[:80]!r} is what would be changed: nothing was done")

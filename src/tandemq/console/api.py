@@ -150,7 +150,7 @@ def _basic(header: str) -> tuple[str, str]:
 
 
 async def _check_act(console: "Console", visit: Visit, request: Request) -> None:
-    """PermissionError or ClientError if the request may not change anything; reads its body into the form."""
+    """Reads the body into the form; raises PermissionError or ClientError if the request may not change anything."""
     if request.headers.get("content-type", "").partition(";")[0].strip() != "application/json":
         raise ClientError("Content-Type: application/json is expected")
     if visit.account and not request.cookies.get(COOKIE):

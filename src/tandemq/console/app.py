@@ -154,7 +154,7 @@ class Console:
         return do
 
     def check_act(self, visit: Visit, token: str) -> None:
-        """PermissionError with the reason if this request may not change anything."""
+        """Raises PermissionError with the reason if this request may not change anything."""
         request = visit.request
         problem = act_problem(
             controlled=self.links.is_controlled,

@@ -115,7 +115,7 @@ class Watch:
 
     @contextlib.contextmanager
     def viewing(self) -> Iterator[None]:
-        """While a page is open the watch looks every second."""
+        """Makes the watch look every second while a page is open."""
         self._viewers += 1
         self._wanted.set()
         try:
@@ -249,7 +249,7 @@ class Watch:
         self._reports[key] = report
 
     def _drop_moved(self, listed: dict[tuple[str, str], tuple[int, str]]) -> None:
-        """A node that came back at another address is not also shown where it was: ids are taken once."""
+        """Drops the old place of a node that came back at another address: an id is shown once."""
         taken = {(name, number) for (name, _), (number, _) in listed.items()}
         for key, report in list(self._reports.items()):
             gone = not report.answers and key not in listed

@@ -147,7 +147,10 @@ def split_batch(body: Buffer) -> list[BatchElement]:
 
 
 def encode_batch(elements: Iterable[BatchElement]) -> bytes:
-    """The body of a batch send from (flag, body, properties) elements; magic and CRC 0 as upstream's clients write."""
+    """Returns the body of a batch send from (flag, body, properties) elements.
+
+    Magic and CRC 0 as upstream's clients write.
+    """
     parts: list[Buffer] = []
     for flag, body, properties in elements:
         if len(properties) > PROPERTIES_MAX:

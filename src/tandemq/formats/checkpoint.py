@@ -67,7 +67,7 @@ class CheckpointFile:
         self._sequence = max((found[0] for found in map(self._ours, _PLACES) if found is not None), default=0)
 
     def read(self) -> Checkpoint:
-        """Tolerant: a strange file is an empty checkpoint, which only makes recovery read more."""
+        """Reads tolerantly: a strange file is an empty checkpoint, which only makes recovery read more."""
         log, queue, index, flushed, confirmed = _UPSTREAM.unpack_from(self._data)
         places = sorted((found for found in map(self._ours, _PLACES) if found is not None), key=lambda found: found[0])
         certain = any(times == (log, queue, index) for _, times, _ in places)

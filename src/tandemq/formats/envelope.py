@@ -79,7 +79,7 @@ def from_schedule(sys_flag: int, properties: Mapping[str, str]) -> Enveloped:
 
 
 def to_half(topic: str, queue_id: int, sys_flag: int, properties: Mapping[str, str]) -> Enveloped:
-    """A prepared message on its way into the half topic. Its transaction bits are cleared so that it is dispatched."""
+    """Returns a prepared message for the half topic. Clears its transaction bits so that it is dispatched."""
     wrapped = {**properties, REAL_TOPIC: topic, REAL_QUEUE_ID: str(queue_id)}
     if UNIQUE_KEY in properties:
         wrapped.setdefault(TRANSACTION_ID, properties[UNIQUE_KEY])
@@ -107,7 +107,7 @@ def op_properties() -> dict[str, str]:
 
 
 def encode_op_body(half_queue_offsets: Iterable[int]) -> bytes:
-    """RocketMQ 5's form, which 4.x writes for a single offset without the comma; both read both."""
+    """Returns RocketMQ 5's form, which 4.x writes for a single offset without the comma; both read both."""
     offsets = list(half_queue_offsets)
     if len(offsets) == 1:
         return str(offsets[0]).encode()

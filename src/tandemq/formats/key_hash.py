@@ -49,7 +49,7 @@ def _ending(text: bytes) -> int:
 
 
 def _head(head: bytes) -> int:
-    """A unique key has its time before its counter: a new head is mostly a known one with another ending."""
+    """Returns the hash of a unique key's head: its time comes first, so it resembles a known one."""
     if len(HEADS) >= HEADS_MAX - 1:
         HEADS.clear()
     if len(head) < 4:
@@ -97,5 +97,5 @@ class TopicHasher:
 
 
 def absolute(value: int) -> int:
-    """Java's Math.abs with upstream's fix: the smallest integer, whose abs is negative, becomes 0."""
+    """Returns Java's Math.abs with upstream's fix: the smallest integer, whose abs is negative, becomes 0."""
     return 0 if value == -SIGN else abs(value)

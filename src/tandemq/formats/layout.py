@@ -9,6 +9,7 @@
     config/*.json                              the broker's tables
     queue-starts                               ours: the queues at the first offset of the log (queue_starts)
     replica.json                               ours: a node's place in its group (replica_record)
+    confirmed                                  ours: how far readers of a replica could see (store/confirmed_mark)
     cut/, truncation, rebuild/, rebuilt        ours: history that was cut off, changes that are under way
 
 What is ours is passed over by a RocketMQ broker that opens the store.
@@ -24,6 +25,7 @@ ABORT = "abort"
 LOCK = "lock"
 CONFIG = "config"
 REPLICA = "replica.json"
+CONFIRMED = "confirmed"
 CUT = "cut"
 """Bytes cut off a log are kept here, readable by the store tools."""
 QUEUE_STARTS = "queue-starts"

@@ -22,7 +22,7 @@ pure and take bytes-like objects; every length is checked against the limit befo
 
 import struct
 from collections.abc import Iterator
-from typing import TypeAlias
+from typing import Any, TypeAlias
 
 from tandemq.errors import CorruptRecord
 from tandemq.formats.crc import crc32
@@ -176,36 +176,53 @@ def check_record(buffer: Buffer, position: int, limit: int, *, crc: bool = True)
 
     `limit` is where readable bytes end. The physical offset is the caller's to compare: it knows where the buffer lies.
     """
+    parts = _parts(buffer, position, limit)
+    if isinstance(parts, str):
+        return parts
+    return _crc_problem(buffer, parts[0], parts[1]) if crc else None
+
+
+def _parts(buffer: Buffer, position: int, limit: int) -> tuple[tuple[Any, ...], int, int, int] | str:
+    """Returns (fields of the head, body start, topic start, topic stop) of a record, or what its sizes get wrong."""
     if position + FIXED_SIZE_V4 > limit:
         return f"only {max(0, limit - position)} bytes are left, a record has at least {FIXED_SIZE_V4}"
-    size, magic, stored_crc, _, _, _, _, sys_flag = HEAD.unpack_from(buffer, position)
+    size, magic, _, _, _, _, _, sys_flag = HEAD.unpack_from(buffer, position)
     if magic != MAGIC_V1 and magic != MAGIC_V2:
         return f"unknown magic 0x{magic:08X}"
     stop = position + size
     if size < FIXED_SIZE_V4 or stop > limit:
         return f"size {size} is outside [{FIXED_SIZE_V4}, {limit - position}]"
-    body_at = position + WHOLE_HEADS[(sys_flag >> 4) & 3].size
+    head = WHOLE_HEADS[(sys_flag >> 4) & 3]
+    body_at = position + head.size
     if body_at > stop:
         return f"size {size} is too small for its fixed part"
-    body_size: int = _INT.unpack_from(buffer, body_at - 4)[0]
+    fields = head.unpack_from(buffer, position)
+    body_size: int = fields[-1]
     at = body_at + body_size
     length_size = 1 if magic == MAGIC_V1 else 2
     if at + length_size > stop:
         return f"body length {body_size} goes beyond the record's {size} bytes"
     topic_size = buffer[at] if magic == MAGIC_V1 else _SHORT.unpack_from(buffer, at)[0]
-    at += length_size + topic_size
+    topic_at = at + length_size
+    at = topic_at + topic_size
     if at + 2 > stop:
         return f"topic length {topic_size} goes beyond the record's {size} bytes"
     properties_size: int = _SHORT.unpack_from(buffer, at)[0]
     if at + 2 + properties_size != stop:
         return f"the fields make {at + 2 + properties_size - position} bytes, the record says {size}"
-    if crc and body_size and crc32(memoryview(buffer)[body_at : body_at + body_size]) & CRC_MASK != stored_crc:
-        return f"the body's CRC-32 is not the stored 0x{stored_crc:08X}"
+    return fields, body_at, topic_at, at
+
+
+def _crc_problem(buffer: Buffer, fields: tuple[Any, ...], body_at: int) -> str | None:
+    """Returns that the body of a record does not agree with its checksum, or None; an empty body has none."""
+    body_size: int = fields[-1]
+    if body_size and crc32(memoryview(buffer)[body_at : body_at + body_size]) & CRC_MASK != fields[2]:
+        return f"the body's CRC-32 is not the stored 0x{fields[2]:08X}"
     return None
 
 
 def verify_crc(buffer: Buffer, position: int) -> bool:
-    """Whether the body of a whole record agrees with its checksum (an empty body has none)."""
+    """Returns whether the body of a whole record agrees with its checksum (an empty body has none)."""
     _, _, stored, _, _, _, _, sys_flag = HEAD.unpack_from(buffer, position)
     start, stop = body_bounds(buffer, position, sys_flag)
     return start == stop or crc32(memoryview(buffer)[start:stop]) & CRC_MASK == stored
@@ -214,17 +231,16 @@ def verify_crc(buffer: Buffer, position: int) -> bool:
 def parse_record(buffer: Buffer, position: int = 0, limit: int | None = None, *, crc: bool = False) -> StoredMessage:
     """Returns the record at `position`, decoded; raises CorruptRecord with what does not add up."""
     limit = len(buffer) if limit is None else min(limit, len(buffer))
-    problem = check_record(buffer, position, limit, crc=crc)
-    if problem is not None:
+    parts = _parts(buffer, position, limit)
+    if isinstance(parts, str):
+        raise CorruptRecord(f"record at {position}: {parts}")
+    fields, body_at, topic_start, topic_stop = parts
+    if crc and (problem := _crc_problem(buffer, fields, body_at)) is not None:
         raise CorruptRecord(f"record at {position}: {problem}")
-    sys_flag = _INT.unpack_from(buffer, position + SYS_FLAG_AT)[0]
-    head = WHOLE_HEADS[(sys_flag >> 4) & 3]
     (
         size, _, body_crc, queue_id, flag, queue_offset, physical_offset, sys_flag,
         born_timestamp, born_host, stored_at, store_host, reconsume_times, prepared, body_size,
-    ) = head.unpack_from(buffer, position)  # fmt: skip
-    body_at = position + head.size
-    topic_start, topic_stop, properties_start, properties_stop = tail_bounds(buffer, position)
+    ) = fields  # fmt: skip
     try:
         topic = str(buffer[topic_start:topic_stop], "utf-8")
     except UnicodeDecodeError as error:
@@ -245,7 +261,7 @@ def parse_record(buffer: Buffer, position: int = 0, limit: int | None = None, *,
         reconsume_times=reconsume_times,
         prepared_transaction_offset=prepared,
         body=bytes(buffer[body_at : body_at + body_size]),
-        properties=decode_properties(bytes(buffer[properties_start:properties_stop])),
+        properties=decode_properties(bytes(buffer[topic_stop + 2 : position + size])),
     )
 
 

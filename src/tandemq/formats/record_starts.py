@@ -207,7 +207,7 @@ def are_records(buffer: Any, positions: Positions, sizes: Positions) -> npt.NDAr
 
 
 def resynchronise(buffer: Any, start: int, stop: int, limit: int, base: int) -> int | None:
-    """The first record boundary in [start, stop) of a buffer that lies at `base` in the log; None if there is none.
+    """Returns the first record boundary in [start, stop) of a buffer that lies at `base` in the log, or None.
 
     Splits of a segment begin anywhere, and damaged records hide where the next one begins: both are found by magic and
     physical offset, and confirmed by the record's own lengths adding up. What follows may be damaged.

@@ -164,7 +164,8 @@ class RemotingClient:
                 connection.signer = session_signer(credentials, answer, lambda: int(loop.time() * 1000))
         except (RemotingError, CodecError) as error:
             connection.abort("no challenge to sign with")
-            raise ConnectFailed(f"{address}: {error}") from None
+            # The cause tells whoever explains this that the peer took the connection and closed it.
+            raise ConnectFailed(f"{address}: {str(error).removeprefix(f'{address}: ')}") from error
         except BaseException:
             connection.abort("the client was closed")
             raise

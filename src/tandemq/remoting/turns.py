@@ -38,13 +38,13 @@ class LoopTurns:
         self._timer: asyncio.TimerHandle | None = None
 
     def ran(self, code: int, seconds: float) -> None:
-        """A request was handled, or the part of it that let nobody else run."""
+        """Notes that a request was handled, or the part of it that let nobody else run."""
         if seconds > self._slowest_request:
             self._slowest_request = seconds
             self._note(Turn(seconds, code_name(code)))
 
     def was_late(self, seconds: float) -> None:
-        """The timer came late.  What a request explains is not counted twice."""
+        """Notes that the timer came late. What a request explains is not counted twice."""
         if seconds > self._slowest_request:
             self._note(Turn(seconds, OTHER_WORK))
         self._slowest_request = 0.0

@@ -190,6 +190,9 @@ class ReplicaRecord:
     """The master's role it was last promoted to: what its file says is the first wish only."""
     lacks: tuple[int, int] | None = None
     """[start, stop) that its master had kept when this log began, with the last file only, and that it never copied."""
+    copying_to: int = -1
+    """Of a slave of a RocketMQ master: where that log ended when a copy of it began that has not come so far yet.
+    0 when it has, -1 if the two logs were never compared."""
 
     def after_machine_crash(self) -> "ReplicaRecord":
         """What a slave received and had not on disk may be gone; a master's record says whom to ask anyway."""

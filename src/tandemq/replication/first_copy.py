@@ -10,12 +10,14 @@ The same look at the master's log finds what its protocol can't tell: a segment 
 master's retention has overtaken, a master that lost its tail.
 """
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import Enum
 
 from tandemq.codec.ha_reasons import Reason
 from tandemq.formats.record import PHYSICAL_OFFSET_AT, SIZE_MAGIC, check_record
 from tandemq.replication.decisions import LogEnds
+
+NEVER_COMPARED = -1
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,15 +76,21 @@ def plan_first_copy(own: LogEnds, master: MasterLog, *, last_file_only: bool = F
 
 
 def lacking(
-    own_first: int, master_first: int, known: tuple[int, int] | None, *, last_file_only: bool
+    own_first: int,
+    master_first: int,
+    known: tuple[int, int] | None,
+    *,
+    last_file_only: bool,
+    is_first_contact: bool = False,
 ) -> tuple[int, int] | None:
-    """Returns what a log lacks of its master's retained history because it was begun with the last file only.
+    """Returns what a log lacks of its master's retained history because it never had it.
 
-    Retention of its own, which may run a little before the master's, is no lack.
+    It was begun with the last file only, by us or by the RocketMQ slave whose store it was: that one shows when the two
+    logs are compared for the first time. Retention of its own, which may run a little before the master's, is no lack.
     """
     if own_first <= master_first:
         return None
-    return (master_first, own_first) if last_file_only or known is not None else None
+    return (master_first, own_first) if last_file_only or known is not None or is_first_contact else None
 
 
 def wrong_first_record(data: bytes) -> str:
@@ -98,13 +106,22 @@ def wrong_first_record(data: bytes) -> str:
     return check_record(data, 0, len(data)) or ""
 
 
+@dataclass(frozen=True, slots=True)
+class Compared:
+    """What a slave remembers of its RocketMQ master's log, also when that master is gone."""
+
+    lacks: tuple[int, int] | None = None
+    """[start, stop) of the master's retained log that was never copied; see `lacking`."""
+    goal: int = NEVER_COMPARED
+    """Where the master's log ended when a copy of it began that has not come so far yet; 0 when it has."""
+
+
 class CopyProgress:
     """How far a slave of a RocketMQ master is behind it, from what the master tells every few seconds."""
 
-    def __init__(self) -> None:
+    def __init__(self, compared: Compared | None = None) -> None:
         self.master: MasterLog | None = None
-        self.lacks: tuple[int, int] | None = None
-        """[start, stop) of the master's retained log that was never copied; see `lacking`."""
+        self.compared = compared or Compared()
         self.lag_bytes = 0
         self.seconds_left: float | None = None
         """How long the rest takes at the rate since the last look; 0 when there is none, None while it is not known."""
@@ -113,8 +130,33 @@ class CopyProgress:
         self._behind_since: float | None = None
         self._whole_at: float | None = None
 
-    def note(self, now: float, own_end: int, master: MasterLog) -> None:
+    def begins(self, own: LogEnds, master: MasterLog, *, last_file_only: bool) -> None:
+        """A session with this master is about to begin with this log."""
+        self._compare(own, master, last_file_only=last_file_only)
+        if own.end < master.end:
+            self.compared = replace(self.compared, goal=master.end)
+
+    def _compare(self, own: LogEnds, master: MasterLog, *, last_file_only: bool) -> None:
+        known = self.compared
+        if own.end > own.first:
+            lacks = lacking(
+                own.first,
+                master.first,
+                known.lacks,
+                last_file_only=last_file_only,
+                is_first_contact=known.goal == NEVER_COMPARED,
+            )
+            goal = 0 if own.end >= known.goal else known.goal
+            self.compared = Compared(lacks, goal)
+
+    def known_end(self) -> int:
+        """Returns the furthest end of the master's log that this slave knows of; 0 if it was told none."""
+        return max(self.compared.goal, self.master.end if self.master is not None else 0)
+
+    def note(self, now: float, own: LogEnds, master: MasterLog, *, last_file_only: bool = False) -> None:
         """The master has just told about its log."""
+        self._compare(own, master, last_file_only=last_file_only)
+        own_end = own.end
         self.lag_bytes = max(0, master.end - own_end)
         if self.lag_bytes == 0:
             self._whole_at, self._behind_since, self.seconds_left = now, None, 0.0

@@ -49,7 +49,6 @@ class PairCode(IntEnum):
     HA_DETAIL = OperatorCode.HA_DETAIL
     FORGET = 32106
     PAUSE = 32107
-    VOUCH = 32108
     MOVE_REGISTER = 32109
     FORWARD = 32110
     """A request of a client that only a master can answer, handed on by another broker of its group."""

@@ -22,14 +22,16 @@ from tandemq.replication.acks import AckQueue
 from tandemq.replication.config import ReplicationConfig
 from tandemq.replication.decisions import Propose
 from tandemq.replication.epochs import ReplicaRecord, must_ask, new_identity, place_of
+from tandemq.replication.first_copy import Compared
 from tandemq.replication.hands import StoreHands
 from tandemq.replication.master import MasterShell
-from tandemq.replication.master_state import MasterState, MasterTerms, Phase
+from tandemq.replication.master_state import MasterState
+from tandemq.replication.mastership.core import MasterTerms, Phase
 from tandemq.replication.relay import RelayShell
 from tandemq.replication.relay_state import RelayLog, RelayState, RelayTerms
 from tandemq.replication.session import Departure, Session, have_all
 from tandemq.replication.slave import ClassicSurvey, Find, SlaveShell
-from tandemq.replication.slave_state import ClassicSlaveState, SlavePhase, SlaveState, SlaveTerms
+from tandemq.replication.slave_state import ClassicSlaveState, SlavePhase, SlaveState, SlaveTerms, Vouching
 from tandemq.replication.status import HaStatus, ReplicaStatus, register_shown
 from tandemq.replication.tls_wire import HaTls
 from tandemq.store.disk import Disk, FileDisk
@@ -56,6 +58,8 @@ class NodeCallbacks:
     """A slave's session with its master has ended."""
     proposed: Callable[[Propose], None] = lambda proposal: None
     """A master wants the coordinator to change the register."""
+    vouch: Vouching | None = None
+    """A slave's master asks for its word not to stand; None: there is no coordinator."""
 
 
 class ReplicaNode:
@@ -101,12 +105,13 @@ class ReplicaNode:
         self._level = AckLevel(1)
         self.home = GROUP_HOME
         """Where the register lives."""
+        self._lease = 0.0
         self._silence_max = float("inf")
 
     def coordinate(self, home: str, lease: float) -> None:
         """The register lives with a coordinator: whoever is silent for a lease is missed."""
         self.home = home
-        self._silence_max = lease
+        self._lease = self._silence_max = lease
 
     @property
     def _heartbeat(self) -> float:
@@ -174,6 +179,7 @@ class ReplicaNode:
             rate_max=config.rate_max if config.flow_control else None,
             sessions_max=config.sessions_max,
             home=self.home,
+            lease=self._lease,
         )
         log_ends = self.hands.log_ends()
         state = MasterState(
@@ -226,8 +232,8 @@ class ReplicaNode:
             tls=self._tls,
             ack_poll=self.config.ack_poll_us / 1e6,
             survey=survey,
-            lacks=self.record.lacks,
-            on_lacks=self._remember_lacks,
+            compared=Compared(self.record.lacks, self.record.copying_to),
+            on_compared=self._remember_compared,
             on_ended=self._session_ended,
         )
         self._store.set_confirmed(min(self.record.confirmed, self._store.appended))
@@ -273,7 +279,14 @@ class ReplicaNode:
         log_ends = self.hands.log_ends()
         if not extended:
             return ClassicSlaveState(log=log_ends, terms=terms, now=now)
-        return SlaveState(record=self.record, terms=terms, log=log_ends, new_id=lambda: secrets.token_hex(16), now=now)
+        return SlaveState(
+            record=self.record,
+            terms=terms,
+            log=log_ends,
+            new_id=lambda: secrets.token_hex(16),
+            now=now,
+            vouch=self._callbacks.vouch,
+        )
 
     async def leave_role(self, *, clean: bool = False) -> None:
         """Ends the current role; `clean`: the log is flushed and nothing will be written by this node."""
@@ -292,11 +305,11 @@ class ReplicaNode:
                 self._remember_confirmed(self.slave.state.confirmed)
             self.slave = None
 
-    def _remember_lacks(self, lacks: tuple[int, int] | None) -> None:
-        if lacks is not None and self.record.lacks is None:
-            log.warning("this replica lacks [%d, %d) of the history that its master has kept", *lacks)
+    def _remember_compared(self, compared: Compared) -> None:
+        if compared.lacks is not None and self.record.lacks is None:
+            log.warning("this replica lacks [%d, %d) of the history that its master has kept", *compared.lacks)
             self.count("lacks-history")
-        self.record = self.record.with_(lacks=lacks)
+        self.record = self.record.with_(lacks=compared.lacks, copying_to=compared.goal)
         replica_file.save(self._disk, self._root, self.record)
 
     def _session_ended(self, confirmed: int) -> None:
@@ -457,6 +470,7 @@ class ReplicaNode:
                 cuts=tuple(self.hands.cuts),
                 cut_bytes=self.hands.cut_bytes,
                 lacks=record.lacks,
+                copying_to=record.copying_to,
                 events=dict(self.events + self.hands.events),
                 register=register_shown(record.register, self._joining_waits()),
             ),

@@ -38,6 +38,7 @@ class _Content(msgspec.Struct):
     register: Register | None = None
     role: str = ""
     lacks: tuple[Number, Number] | None = None
+    copying_to: int = -1
 
 
 class _Sealed(msgspec.Struct):
@@ -80,6 +81,7 @@ def decode(data: bytes, path: str) -> ReplicaRecord:
         register=content.register,
         role=content.role,
         lacks=content.lacks,
+        copying_to=content.copying_to,
     )
 
 
@@ -109,6 +111,7 @@ def encode(record: ReplicaRecord) -> bytes:
         register=record.register,
         role=record.role,
         lacks=record.lacks,
+        copying_to=record.copying_to,
     )
     text = msgspec.json.encode(content)
     return msgspec.json.encode(_Sealed(msgspec.Raw(text), crc32(text)))

@@ -15,9 +15,20 @@ from typing import Protocol
 from tandemq.clock import Clock
 from tandemq.codec.ha_reasons import Reason
 from tandemq.errors import DiskFull, ReplicationError, StoreError
-from tandemq.replication.decisions import Append, Close, Commit, Confirm, Decision, FlushSoon, Note, Save, Send
+from tandemq.replication.decisions import (
+    Append,
+    Close,
+    Commit,
+    Confirm,
+    Decision,
+    FlushSoon,
+    LogEnds,
+    Note,
+    Save,
+    Send,
+)
 from tandemq.replication.epochs import ReplicaRecord
-from tandemq.replication.first_copy import CopyProgress, MasterLog, lacking, plan_first_copy
+from tandemq.replication.first_copy import Compared, CopyProgress, MasterLog, plan_first_copy
 from tandemq.replication.first_copy import Step as FirstStep
 from tandemq.replication.hands import StoreHands
 from tandemq.replication.poller import Poller
@@ -114,8 +125,8 @@ class SlaveShell:
         ack_poll: float = 0.0,
         survey: ClassicSurvey | None = None,
         on_ended: Callable[[int], None] = lambda confirmed: None,
-        lacks: tuple[int, int] | None = None,
-        on_lacks: Callable[[tuple[int, int] | None], None] = lambda lacks: None,
+        compared: Compared | None = None,
+        on_compared: Callable[[Compared], None] = lambda compared: None,
     ) -> None:
         """`ack_poll`: seconds for which the next bytes are asked for without sleeping, while lone sends follow one
         another."""
@@ -139,12 +150,11 @@ class SlaveShell:
         self.trouble: tuple[float, Reason, str] | None = None
         """Why there is no session, when there is none."""
         self.received_bytes = 0
-        self.progress = CopyProgress()
-        self.progress.lacks = lacks
-        self._on_lacks = on_lacks
+        self.progress = CopyProgress(compared)
+        """Of the copy from a RocketMQ master."""
+        self._on_compared = on_compared
         self._on_ended = on_ended
         """Told what was confirmed when a session with a master of ours is over."""
-        """Of the copy from a RocketMQ master."""
         self.connected_at: float | None = None
         self._wire: Wire | None = None
         self._ended = asyncio.Event()
@@ -285,6 +295,9 @@ class SlaveShell:
             plan = plan_first_copy(own, master, last_file_only=last_file_only)
             if plan.step is FirstStep.REFUSE:
                 raise NotFollowable(plan.reason, plan.text)
+            known = self.progress.compared
+            self.progress.begins(own, master, last_file_only=last_file_only)
+            self._remember(known)
             if plan.step is FirstStep.BEGIN_AT_FIRST:
                 return lambda state: state.begin_at(master.first)
             if plan.step is FirstStep.FETCH_FIRST_RECORD:
@@ -311,17 +324,18 @@ class SlaveShell:
 
     def _noted(self, master: MasterLog) -> None:
         store = self._store
-        progress, only_last = self.progress, self.state.terms.last_file_only
-        progress.note(self._clock.monotonic(), store.appended, master)
-        begun = store.appended > store.first_offset
-        lacked = progress.lacks
-        if begun:
-            progress.lacks = lacking(store.first_offset, master.first, lacked, last_file_only=only_last)
-        if progress.lacks != lacked:
-            self._on_lacks(progress.lacks)
+        known, only_last = self.progress.compared, self.state.terms.last_file_only
+        now = self._clock.monotonic()
+        own = LogEnds(store.first_offset, store.appended, store.flushed, store.segment_size)
+        self.progress.note(now, own, master, last_file_only=only_last)
+        self._remember(known)
         if store.appended < master.first and self._wire is not None:
             # The master's retention has overtaken this slave: it would send nothing, for ever.
             self._wire.lose("the master no longer has the next bytes")
+
+    def _remember(self, known: Compared) -> None:
+        if self.progress.compared != known:
+            self._on_compared(self.progress.compared)
 
     def _make_wire(self, connected: socket.socket, host: str) -> Wire:
         if self._tls is None:

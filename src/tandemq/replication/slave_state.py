@@ -22,6 +22,7 @@ cut before the master's history is adopted, so a crash in between never labels o
 history is adopted before the first byte of it is appended.
 """
 
+import logging
 from collections.abc import Callable
 from dataclasses import dataclass
 from enum import Enum
@@ -45,6 +46,8 @@ from tandemq.codec.ha_session import (
     Registered,
     Start,
     Take,
+    Vouch,
+    Vouched,
     Welcome,
 )
 from tandemq.errors import CodecError
@@ -66,8 +69,10 @@ from tandemq.replication.decisions import (
     Truncate,
 )
 from tandemq.replication.epochs import Promise, ReplicaRecord, common_point, from_items, to_items
-from tandemq.replication.first_copy import lacking
+from tandemq.replication.first_copy import NEVER_COMPARED, lacking
 from tandemq.replication.register import is_newer
+
+log = logging.getLogger(__name__)
 
 
 class SlavePhase(Enum):
@@ -82,6 +87,9 @@ class SlavePhase(Enum):
     DONATING = "giving back what the master lost"
     FOLLOWING = "following"
 
+
+OBSERVER_REPORT = -(1 << 32)
+"""Further from the end of any log than haMaxGapNotInSync, which is an int of Java, can be."""
 
 _PROMISED = (SlavePhase.TOLD, SlavePhase.WAITING, SlavePhase.DONATING, SlavePhase.FOLLOWING)
 
@@ -103,6 +111,10 @@ class SlaveTerms:
     compression: str = ""
     """How log bytes are to come; see Hello."""
     batch: int = 8 << 20
+
+
+Vouching = Callable[[str, int, float], str]
+"""(master, epoch, now) -> why this member does not give its word not to stand for a lease; empty: it is given."""
 
 
 class FrameInProgress:
@@ -164,10 +176,18 @@ class SlaveState(FrameInProgress):
     """A slave in a session with a master of ours.  One object lives as long as the node is a slave."""
 
     def __init__(
-        self, *, record: ReplicaRecord, terms: SlaveTerms, log: LogEnds, new_id: Callable[[], str], now: float
+        self,
+        *,
+        record: ReplicaRecord,
+        terms: SlaveTerms,
+        log: LogEnds,
+        new_id: Callable[[], str],
+        now: float,
+        vouch: Vouching | None = None,
     ) -> None:
         super().__init__()
         self.record = record.withdrawn()
+        self._vouch = vouch
         self.terms = terms
         self.log = log
         self.phase = SlavePhase.IDLE
@@ -202,7 +222,7 @@ class SlaveState(FrameInProgress):
         self._nonce = self._new_id()
         self._seal = None
         self._acked = (-1, -1)
-        self.phase = SlavePhase.GREETED
+        self._enter(SlavePhase.GREETED)
         self.last_heard = now
         out: list[Decision] = []
         self._send(out, Preamble(SEALED_VERSION if self.terms.shared_key else ha.VERSION, self._nonce), now)
@@ -211,9 +231,15 @@ class SlaveState(FrameInProgress):
     def disconnected(self, now: float) -> None:
         """The connection is gone, whoever ended it."""
         if self.phase is not SlavePhase.IDLE:
-            self.phase = SlavePhase.IDLE
+            self._enter(SlavePhase.IDLE)
             self.trouble = self.trouble or (now, Reason.LOST, "the connection to the master was lost")
         self._drop_partial()
+
+    def _enter(self, phase: SlavePhase) -> None:
+        """The one place where the phase changes."""
+        if phase is not self.phase:
+            log.debug("this slave goes from %s to %s", self.phase.value, phase.value)
+        self.phase = phase
 
     @property
     def is_connected(self) -> bool:
@@ -255,6 +281,8 @@ class SlaveState(FrameInProgress):
             self._on_register(out, event.register, now)
         elif isinstance(event, Take) and self.phase is SlavePhase.WAITING:
             self._on_take(out, event, now)
+        elif isinstance(event, Vouch):
+            self._on_vouch(out, event, now)
         elif isinstance(event, Refuse | Farewell):
             self._ended(event.code, event.text, now)
             out.append(Close(self._session, event.code, event.text))
@@ -294,8 +322,9 @@ class SlaveState(FrameInProgress):
             observer=self.terms.observer,
             compression=self.terms.compression,
             refused=refused,
+            vouches=self._vouch is not None,
         )
-        self.phase = SlavePhase.TOLD
+        self._enter(SlavePhase.TOLD)
         self._send(out, hello, now)
 
     def _has_proven(self, challenge: Challenge) -> bool:
@@ -366,6 +395,14 @@ class SlaveState(FrameInProgress):
             )
         self._send(out, Registered(register.epoch, register.revision), now)
 
+    def _on_vouch(self, out: list[Decision], asked: Vouch, now: float) -> None:
+        """The word is kept from the moment it is given, so it is given before the answer leaves."""
+        if self._vouch is None or self.phase is not SlavePhase.FOLLOWING or asked.epoch != self._number:
+            refused = "this replica does not follow that reign"
+        else:
+            refused = self._vouch(self.master, asked.epoch, now)
+        self._send(out, Vouched(asked.number, refused), now)
+
     def _promise(self, out: list[Decision], challenge: Challenge) -> None:
         """Not to serve an older master any more; if we already serve a newer one, our HELLO says so."""
         promise, mine = Promise(challenge.number, challenge.id), self.record.promise
@@ -387,7 +424,7 @@ class SlaveState(FrameInProgress):
         self.master = welcome.replica
         if not welcome.open:
             if self.phase is SlavePhase.TOLD:
-                self.phase = SlavePhase.WAITING
+                self._enter(SlavePhase.WAITING)
             return
         self._number = welcome.number
         register = welcome.register
@@ -404,9 +441,10 @@ class SlaveState(FrameInProgress):
             alone_from=-1,
             register=register if is_newer(register, self.record.register) else self.record.register,
             lacks=lacking(self.log.first, welcome.first, self.record.lacks, last_file_only=self.terms.last_file_only),
+            copying_to=NEVER_COMPARED,
         )
         self._complete_at = welcome.end
-        self.phase = SlavePhase.FOLLOWING
+        self._enter(SlavePhase.FOLLOWING)
         self.trouble = None
         self._acked = (start, min(self.log.flushed, start))
         out.append(Note("following", f"follows master {welcome.replica} in epoch {welcome.number} from {start}"))
@@ -540,7 +578,7 @@ class SlaveState(FrameInProgress):
             self._close(out, Reason.OFFSET_GONE, text, now)
             return
         out.append(Note("donating", f"gives [{take.start}, {take.stop}) back to the master that lost it", loud=True))
-        self.phase = SlavePhase.DONATING
+        self._enter(SlavePhase.DONATING)
         self._give_from, self._give_stop = take.start, take.stop
 
     def next_batch(self) -> Batch | None:
@@ -621,7 +659,7 @@ class SlaveState(FrameInProgress):
 
     def _ended(self, reason: Reason, text: str, now: float) -> None:
         self.trouble = (now, reason, text)
-        self.phase = SlavePhase.IDLE
+        self._enter(SlavePhase.IDLE)
         self._drop_partial()
 
 
@@ -770,12 +808,21 @@ class ClassicSlaveState(FrameInProgress):
         return []
 
     def _report_if_moved(self, out: list[Decision], now: float) -> None:
-        if self.is_connected and self.log.end != self._reported and not self.terms.observer:
+        observer = self.terms.observer
+        is_due = self._is_followed and self._reported >= 0 if observer else self.log.end != self._reported
+        if self.is_connected and is_due:
             self._report(out, now)
 
     def _report(self, out: list[Decision], now: float) -> None:
-        """An observer repeats where it began, as a sign of life: a RocketMQ master counts whatever is reported."""
-        if not self.terms.observer or self._reported < 0:
+        """A RocketMQ master counts whatever is reported, so an observer says what it has once, to get what follows.
+
+        After that its sign of life is an end far below the log: RocketMQ 5 counts a slave whose last report is near the
+        end as in sync, and would wait for it where it has no slave at all. Only once bytes came: of two reports that
+        arrive together the last is taken for the place to send from.
+        """
+        if self.terms.observer and self._is_followed:
+            self._reported = OBSERVER_REPORT
+        elif not self.terms.observer or self._reported < 0:
             self._reported = self.log.end
         self.last_sent = now
         out.append(Send(self._session, ha_classic.encode_report(self._reported)))

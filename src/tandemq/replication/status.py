@@ -70,6 +70,8 @@ class HaStatus:
     """Of a copy from a RocketMQ master, at its current rate; None if that is not known."""
     lacks: tuple[int, int] | None = None
     """[start, stop) of the master's retained log that lies below the beginning of this one."""
+    copying_to: int = -1
+    """Where the log of a RocketMQ master ended when a copy of it began that has not come so far; not above 0: none."""
     received_bytes: int = 0
     error: str = ""
     reason: str = ""
@@ -90,6 +92,14 @@ class HaStatus:
     """With a coordinator: seconds for which nobody has reigned."""
     register: dict[str, Any] | None = None
     """The register of the group as this node has stored it; see `register_shown`."""
+
+    @property
+    def missing_bytes(self) -> int:
+        """Bytes that a RocketMQ master had kept and this slave never copied, as far as it was told."""
+        if self.role != "slave":
+            return 0
+        before = self.lacks[1] - self.lacks[0] if self.lacks is not None else 0
+        return before + max(0, self.copying_to - self.end)
 
 
 def register_shown(register: Register | None, waits: Mapping[str, frozenset[str]]) -> dict[str, Any] | None:

@@ -52,7 +52,7 @@ def lags_of(progress: Mapping[str, Any]) -> list[Lag]:
 
 
 def _offset(given: Any) -> dict[str, Any] | None:
-    """Spark shows an offset as JSON text or as what is in it, by version."""
+    """Returns an offset as a mapping; Spark shows it as JSON text or as what is in it, depending on its version."""
     if isinstance(given, str):
         try:
             given = json.loads(given)
@@ -70,7 +70,7 @@ class LagListener(StreamingQueryListener):
         """(query, source) -> its last lag."""
 
     def onQueryStarted(self, event: Any) -> None:
-        """Nothing is known yet."""
+        """Does nothing: nothing is known yet."""
 
     def onQueryProgress(self, event: Any) -> None:
         for lag in lags_of(json.loads(event.progress.json)):
@@ -78,7 +78,7 @@ class LagListener(StreamingQueryListener):
             self._report(lag)
 
     def onQueryIdle(self, event: Any) -> None:
-        """Nothing new was there to read: the last lag stays true."""
+        """Does nothing: there was nothing new to read, so the last lag stays true."""
 
     def onQueryTerminated(self, event: Any) -> None:
-        """The last lag stays to be read."""
+        """Keeps the last lag for whoever reads it."""

@@ -73,7 +73,7 @@ def session_builder(name: str, *, master: str = "", work_directory: Path | None 
 
 
 def tasks_at_a_time(spark: Any) -> int:
-    """How many tasks run at the same time, about; 1 where Spark does not tell (Spark Connect)."""
+    """Returns about how many tasks run at the same time; 1 where Spark does not tell (Spark Connect)."""
     try:
         return int(spark.sparkContext.defaultParallelism)
     except Exception:
@@ -81,7 +81,7 @@ def tasks_at_a_time(spark: Any) -> int:
 
 
 def _socket_directory(work_directory: Path) -> Path:
-    """Killed drivers leave their sockets behind, so they get a place of their own; a socket's path must be short."""
+    """Returns a place for sockets, which killed drivers leave there; a socket's path must be short."""
     sockets = work_directory / "sockets"
     if len(str(sockets)) > _SOCKET_PATH_MAX:
         name = hashlib.sha256(str(work_directory).encode()).hexdigest()[:12]

@@ -61,6 +61,8 @@ class Cleaner:
         deleted = 0
         for _ in range(_MANUAL_ROUNDS if manual else 1):
             decision = self._decide(now_ms, manual, keep_from, writable=not self._gate.is_full)
+            if decision.delete and not self._deletions_are_durable():
+                break  # the next round finds them so, or the log is poisoned
             if decision.delete:
                 first_offset = decision.delete[-1] + self._log.segment_size
                 self._views.save_starts(first_offset)
@@ -79,8 +81,19 @@ class Cleaner:
             self._drop_old_cuts(now_ms)
         return deleted
 
+    def _deletions_are_durable(self) -> bool:
+        """Syncs the log if a crash could take a topic's deletion back. Returns whether that is out of the question.
+
+        Its queues would be there again, with messages in the files that are about to go, and nobody left to ask where
+        their numbers go on.
+        """
+        if self._views.queue_table.has_deleted_from(self._flusher.flushed):
+            with contextlib.suppress(StoreError):
+                self._flusher.flush_once()
+        return not self._views.queue_table.has_deleted_from(self._flusher.flushed)
+
     def _drop_old_cuts(self, now_ms: int) -> None:
-        """What was cut off the log is kept as long as messages are; directories are named `offset-wall ms`."""
+        """Removes cut bytes as old as deleted messages; their directories are named `offset-wall ms`."""
         for name in self._disk.list(self._root / CUT):
             cut_at = name.partition("-")[2]
             if cut_at.isdecimal() and int(cut_at) < now_ms - self._config().file_reserved_hours * HOUR_MS:
@@ -117,7 +130,7 @@ class Cleaner:
         self.disk_used = used / total if total else 0.0
 
     def _first_store_time(self, base: int) -> int:
-        """Store time of a segment's first record, the earliest moment after which the one before it was complete."""
+        """Returns the store time of a segment's first record, at which the segment before it was complete."""
         try:
             record = self._log.record(base, self._log.appended)
         except (CorruptRecord, OffsetOutOfRange):

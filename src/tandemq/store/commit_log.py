@@ -61,7 +61,7 @@ class CommitLog:
         return self.chain.segment_size
 
     def set_end(self, end: int) -> None:
-        """Recovery found the end; appending continues here."""
+        """Sets the end that recovery found; appending continues here."""
         self.appended = end
         self.written = max(self.written, end)
         self._attach()

@@ -39,7 +39,7 @@ class ConfigFiles:
         return None
 
     def save(self, name: str, value: Any) -> None:
-        """Durable on return: at every moment the file or its `.bak` is whole."""
+        """Saves durably: at every moment the file or its `.bak` is whole."""
         self._disk.make_directory(self.directory)
         path = self.directory / name
         if self._disk.file_size(path):

@@ -96,7 +96,7 @@ class ConsumeQueue:
         return True
 
     def _first_real(self) -> int:
-        """The first entry that is no filler (binary search: fillers come first)."""
+        """Returns the first entry that is no filler (binary search: fillers come first)."""
         low, high = self._files[0], self._files[0] + self._file_entries
         if self._read(low, 1) != FILLER:
             return low
@@ -109,7 +109,7 @@ class ConsumeQueue:
         return low
 
     def _written_end(self) -> int:
-        """Where entries end. Bisection: everything durable is contiguous, so the result is never below that."""
+        """Returns where entries end. Bisects: everything durable is contiguous, so the result is never below that."""
         position = len(self._files) - 1
         while position >= 0 and self._read(self._files[position], 1) == _EMPTY:
             position -= 1
@@ -137,7 +137,7 @@ class ConsumeQueue:
         self.tail = bytearray()
 
     def keep_below(self, physical_limit: int, confirmed: Callable[[int, int, int], bool]) -> None:
-        """Recovery: drops from the end what points at or above the limit, or what the log does not confirm.
+        """Drops from the end, during recovery, what points at or above the limit or is not confirmed by the log.
 
         `confirmed(physical_offset, size, queue_offset)` compares one entry with the log; asked for the last one only,
         because entries below a durable point are either all there or the queue was damaged by other hands.
@@ -155,13 +155,13 @@ class ConsumeQueue:
     # -- writing (dispatch only)
 
     def start_at(self, index: int) -> None:
-        """An empty queue begins at `index`."""
+        """Makes an empty queue begin at `index`."""
         self._last_written = -1
         self.first = self.min_index = index
         self.count = self._tail_at = index
 
     def fill_to(self, index: int) -> None:
-        """Entries that the log does not have (its history has a hole): readers step over them."""
+        """Writes fillers for entries that the log does not have (its history has a hole); readers step over them."""
         self.tail += FILLER * (index - self.count)
         self.count = index
 
@@ -191,7 +191,10 @@ class ConsumeQueue:
         self._named = True
 
     def take_dirty(self) -> tuple[list[Path], bool]:
-        """(files to sync, whether the directory too); the caller syncs them or stops claiming durability."""
+        """Returns the files to sync and whether the directory needs it too.
+
+        The caller syncs them or claims no durability.
+        """
         paths = [self._path(index) for index in sorted(self._dirty)]
         named = self._named
         self._dirty.clear()
@@ -203,7 +206,7 @@ class ConsumeQueue:
         return self._directory
 
     def moved_to(self, directory: Path) -> None:
-        """Its files were renamed."""
+        """Follows its files, which were renamed."""
         self._directory = directory
         self._known_path_of = -1
 
@@ -310,11 +313,11 @@ class ConsumeQueue:
     # -- reading
 
     def entry(self, index: int) -> tuple[int, int, int]:
-        """(physical offset, size, tags code) of entry `index`, which must exist."""
+        """Returns physical offset, size and tags code of entry `index`, which must exist."""
         return ENTRY.unpack(self.entries(index, 1))
 
     def entries(self, start: int, count: int) -> bytes | bytearray:
-        """Raw entries [start, start + count), fewer where a file or the queue ends."""
+        """Returns raw entries [start, start + count), fewer where a file or the queue ends."""
         count = min(count, self.count - start)
         if start >= self._tail_at:
             at = (start - self._tail_at) * ENTRY_SIZE

@@ -39,7 +39,7 @@ def discover_config(disk: Disk, root: Path, default: StoreConfig | None = None) 
 
 
 def _delay_levels(disk: Disk, root: Path, config: StoreConfig) -> list[str]:
-    """messageDelayLevel as the broker had it, as far as its queues of delayed messages tell; the rest by default.
+    """Returns messageDelayLevel as far as the queues of delayed messages tell it; the rest by default.
 
     An entry there has the time of delivery, the message has the time when it was stored.
     """
@@ -53,7 +53,7 @@ def _delay_levels(disk: Disk, root: Path, config: StoreConfig) -> list[str]:
 
 
 def _delay_of(disk: Disk, root: Path, queue: Path, segment_size: int) -> int:
-    """How long the newest message of a level waits, of which the log still has the record; 0 if there is none."""
+    """Returns how long the newest message of a level waits whose record the log still has; 0 if there is none."""
     for name in reversed([name for name in disk.list(queue) if layout.is_segment_name(name)]):
         size = (disk.file_size(queue / name) or 0) // ENTRY_SIZE * ENTRY_SIZE
         entries = list(QUEUE_ENTRY.iter_unpack(disk.read_at(queue / name, 0, size)))

@@ -85,7 +85,7 @@ class Disk(Protocol):
     def open_segment(self, path: Path, *, writable: bool) -> Segment: ...
 
     def create_file(self, path: Path, size: int) -> None:
-        """A zero-filled file that takes no room until written."""
+        """Creates a zero-filled file that takes no room until written."""
         ...
 
     def read_at(self, path: Path, position: int, size: int) -> bytes:
@@ -109,17 +109,17 @@ class Disk(Protocol):
     def read_file(self, path: Path) -> bytes: ...
 
     def replace_file(self, path: Path, data: bytes) -> None:
-        """The file has either its old or its new content, durably the new one on return."""
+        """Replaces a file's content: it has either the old or the new, durably the new one on return."""
         ...
 
     def remove(self, path: Path) -> None:
-        """Nothing happens if it is not there."""
+        """Removes a file; does nothing if it is not there."""
         ...
 
     def remove_tree(self, path: Path) -> None: ...
 
     def rename(self, old: Path, new: Path) -> None:
-        """A file, or a directory with everything in it."""
+        """Renames a file, or a directory with everything in it."""
         ...
 
     def list(self, path: Path) -> list[str]:
@@ -266,7 +266,10 @@ def make_private_directory(path: Path) -> None:
 
 @cache
 def _boot_id() -> bytes:
-    """Linux tells; elsewhere every process counts as a new boot, which only makes recovery read more."""
+    """Returns Linux's id of this boot.
+
+    Elsewhere every process counts as a new boot, which only makes recovery read more.
+    """
     try:
         return bytes.fromhex(Path("/proc/sys/kernel/random/boot_id").read_text().strip().replace("-", ""))
     except (OSError, ValueError):

@@ -97,7 +97,7 @@ class Flusher:
             self._wake.set()
 
     def _complete(self) -> None:
-        """Answers those whose offset was reached; everybody after a failure."""
+        """Answers those whose offset was reached, and everybody after a failure."""
         waiters = self._waiters
         while waiters:
             poison, flushed = self.poison, self.flushed
@@ -109,12 +109,12 @@ class Flusher:
             self.on_flushed()
 
     def fail_waiters(self, error: Exception) -> None:
-        """The owner gives up: cut below their offset, or closed."""
+        """Fails all waiters: the log was cut below their offset, or closed."""
         while self._waiters:
             self._waiters.popleft()[1](error)
 
     def fail_above(self, offset: int) -> None:
-        """The log was cut: those who wait for more than `offset` never get it."""
+        """Fails those who wait for more than `offset`: the log was cut, and they never get it."""
         waiting = [(wanted, done) for wanted, done in self._waiters if wanted > offset]
         self._waiters = deque(item for item in self._waiters if item[0] <= offset)
         for wanted, done in waiting:
@@ -180,7 +180,7 @@ class Flusher:
             self._complete()
 
     def hand_over_views(self, work: ViewsWork) -> None:
-        """The views' files were written by the owner; the thread (or the caller, without one) makes them durable."""
+        """Takes the views' files that the owner wrote; the thread (or the caller, without one) makes them durable."""
         if self._thread is None:
             with self._lock:
                 self.sync_views_now(work)
@@ -269,7 +269,7 @@ class Flusher:
             self._close_files()
 
     def note_append(self) -> None:
-        """The owner wrote something: an idle thread has to know, a busy one will see it by itself."""
+        """Wakes an idle thread after the owner wrote something; a busy one will see it by itself."""
         if self._asleep:
             self._asleep = False
             self._wake.set()
@@ -301,7 +301,7 @@ class Flusher:
     _views_wanted = False
 
     def want_views(self, wanted: bool) -> None:
-        """Whether there are dispatched records that no checkpoint vouches for yet."""
+        """Returns whether there are dispatched records that no checkpoint vouches for yet."""
         self._views_wanted = wanted
         if wanted:
             self.note_append()
@@ -332,7 +332,10 @@ class Flusher:
                 self._log.chain.prepare(self._log.appended)
 
     def _due(self) -> bool:
-        """SYNC_FLUSH: always. ASYNC_FLUSH: enough pages, or long enough ago, or somebody waits."""
+        """Returns whether to flush. SYNC_FLUSH: always.
+
+        ASYNC_FLUSH: enough pages, or long enough ago, or somebody waits.
+        """
         if self._config.flush_disk_type is FlushDiskType.SYNC_FLUSH or self._waiters:
             return True
         dirty_pages = (self._log.appended - self.flushed) // PAGE
@@ -342,18 +345,18 @@ class Flusher:
     # -- cutting
 
     def paused(self) -> threading.Lock:
-        """For the owner's cuts: no sync is under way while it is held. Forget handed-over views inside."""
+        """Holds off every sync while the owner cuts the log. Forget handed-over views inside."""
         return self._lock
 
     def forget_views(self) -> None:
         self._work = None
 
     def lower(self, offset: int) -> None:
-        """The log was cut at an offset: nothing above it is flushed, and files above it may be other ones now."""
+        """Follows a cut of the log: nothing above it is flushed, and files above it may be other ones now."""
         self._close_files()
         self.flushed = min(self.flushed, offset)
 
     def restart(self, offset: int) -> None:
-        """The log begins anew at an offset."""
+        """Follows a log that begins anew at an offset."""
         self._close_files()
         self.flushed = offset

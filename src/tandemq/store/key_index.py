@@ -109,7 +109,7 @@ class KeyIndex:
             done = self._with_room().put_some(hashes, offsets, times, done)
 
     def put_arrays(self, hashes: Any, offsets: Any, times: Any) -> None:
-        """`put` for numpy arrays."""
+        """Does what `put` does, for numpy arrays."""
         from tandemq.formats.index_arrays import put_some  # numpy takes a tenth of a second to load
 
         done = 0
@@ -174,7 +174,9 @@ class KeyIndex:
         self._newest = self._marked = None
 
     def rebuild_from(self, name: str, count: int, physical_limit: int, *, deeper: bool) -> None:
-        """After a machine crash: files newer than `name` go, its slots are made anew from its first `count` entries.
+        """Removes, after a machine crash, files newer than `name`.
+
+        Makes its slots anew from its first `count` entries.
 
         `deeper`: a cut was under way and may have touched older files too; they are made anew until one has entries
         left.

@@ -4,6 +4,7 @@ Each change is announced durably before it begins and finished by the next openi
 truncation): after it either the old tail is there or the cut, never a mixture.
 """
 
+from collections.abc import Callable
 from pathlib import Path
 
 from tandemq.errors import OffsetOutOfRange, StoreError
@@ -24,7 +25,14 @@ class LogChanges:
     """Owner thread only; while the log changes the flusher is paused."""
 
     def __init__(
-        self, disk: Disk, root: Path, log: CommitLog, views: Views, flusher: Flusher, numbering: QueueNumbering
+        self,
+        disk: Disk,
+        root: Path,
+        log: CommitLog,
+        views: Views,
+        flusher: Flusher,
+        numbering: QueueNumbering,
+        lower_confirmed: Callable[[int], None],
     ) -> None:
         self._disk = disk
         self._root = root
@@ -32,6 +40,8 @@ class LogChanges:
         self._views = views
         self._flusher = flusher
         self._numbering = numbering
+        self._lower_confirmed = lower_confirmed
+        """Told before the log is cut: a killed process must not leave word that what comes there was confirmed."""
 
     # -- cutting
 
@@ -51,6 +61,7 @@ class LogChanges:
             flusher.forget_views()
             if undone:
                 self._views.distrust()  # after a crash on the way all queues are built anew
+            self._lower_confirmed(offset)
             truncation.announce(self._disk, self._root, Truncation(offset))
             log.cut(offset)
             self._views.cut(offset)
@@ -114,6 +125,7 @@ class LogChanges:
         self._views.cancel_rebuild(f"the log was reset to start at {first_offset}")
         with flusher.paused():
             flusher.forget_views()
+            self._lower_confirmed(0)
             truncation.announce(self._disk, self._root, Truncation(first_offset, reset=True))
             self._reset_files(first_offset)
             self._views.reset(first_offset)

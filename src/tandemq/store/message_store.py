@@ -32,6 +32,7 @@ from tandemq.store import online_rebuild, truncation
 from tandemq.store.cleaner import AppendMark, Cleaner
 from tandemq.store.commit_log import CommitLog
 from tandemq.store.config import FlushDiskType, StoreConfig
+from tandemq.store.confirmed_mark import ConfirmedMark
 from tandemq.store.disk import Disk, FileDisk, Lock
 from tandemq.store.flush import Done, Flusher, Post
 from tandemq.store.foreign import refuse_foreign
@@ -96,7 +97,10 @@ class MessageStore:
             disk, root, config, clock, self.log, self._flusher, read_only=read_only, on_full=self._gate.note_full
         )
         self._numbering = QueueNumbering(self._views.queue_table)
-        self._changes = LogChanges(disk, root, self.log, self._views, self._flusher, self._numbering)
+        self._confirmed = ConfirmedMark(disk, root)
+        self._changes = LogChanges(
+            disk, root, self.log, self._views, self._flusher, self._numbering, self._confirmed.lower
+        )
         self._cleaner = Cleaner(
             disk,
             root,
@@ -171,6 +175,8 @@ class MessageStore:
         if views.confirmed is not None and known.views is not None and known.certain and intent is None:
             # Nothing is dispatched before it is confirmed, so what the views have was: readers lose nothing by a crash.
             views.confirmed = max(views.confirmed, known.views.offset)
+        if views.confirmed is not None and intent is None:
+            views.confirmed = max(views.confirmed, self._confirmed.read())
         starts = views.read_starts()
         recovery = Recovery(
             log=self.log,
@@ -210,12 +216,13 @@ class MessageStore:
             flusher.flush_once()
         views.dirty.update(self._queues)
         self._mark_running(aborted)
+        self._confirmed.begin(min(views.confirmed or 0, self.appended))
         if intent is not None:
             views.sync()
             truncation.finish(disk, root)
 
     def _mark_running(self, already: bool) -> None:
-        """The abort marker, durable before the first append. One that is there already costs no sync to keep."""
+        """Makes the abort marker durable before the first append. One that is there already costs no sync to keep."""
         path = self.root / layout.ABORT
         pid = b"%-10d %s" % (os.getpid(), self._disk.boot_id().hex().encode())
         if already:
@@ -229,7 +236,10 @@ class MessageStore:
             self._flusher.start()
 
     def close(self) -> None:
-        """Everything durable, checkpoint written, abort marker removed: the next open has nothing to repair."""
+        """Makes everything durable, writes the checkpoint and removes the abort marker.
+
+        The next open has nothing to repair.
+        """
         if self._gate.is_closed:
             return
         self._gate.close()
@@ -272,6 +282,7 @@ class MessageStore:
         self._flusher.close()
         self.log.close()
         self._views.close()
+        self._confirmed.close()
         self._disk.close()
         if self._lock is not None:
             self._lock.release()
@@ -308,8 +319,9 @@ class MessageStore:
         return confirmed if confirmed is not None and confirmed < limit else limit
 
     def set_confirmed(self, offset: int | None) -> None:
-        """Replication's word on what can't vanish any more; None when it has none to give."""
+        """Takes from replication what can't vanish any more; None when it can't tell."""
         self._views.confirmed = offset
+        self._confirmed.set(offset or 0)
 
     @property
     def health(self) -> Health:
@@ -578,7 +590,7 @@ class MessageStore:
         return max(cell[0] if cell is not None else 0, queue.count if queue is not None else 0)
 
     def number_undispatched(self) -> None:
-        """Before the first append of a new master: records that readers may not see yet keep their queue offsets."""
+        """Keeps the queue offsets of records that readers may not see yet, before the first append of a new master."""
         self._changes.number_undispatched()
 
     def reset(self, first_offset: int) -> None:

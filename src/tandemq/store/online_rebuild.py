@@ -136,7 +136,10 @@ class OnlineRebuild:
     # -- the work
 
     def steps(self) -> Generator[Work, None, None]:
-        """Run each item, in any thread, before asking for the next; the rebuild is complete when there is none."""
+        """Yields steps to run in any thread, each before asking for the next.
+
+        The rebuild is complete when there is none.
+        """
         try:
             discard(self._disk, self._root)
             self._make_directories()
@@ -171,7 +174,7 @@ class OnlineRebuild:
             behind = left
 
     def catch_up(self) -> None:
-        """The last step, on the way to the swap: exactly as far as the live views are, and written."""
+        """Takes the last step before the swap: exactly as far as the live views are, and written."""
         self._check()
         while self.dispatcher.position < self._owner.dispatched:
             self._step(STEP_SIZE_MAX)
@@ -306,7 +309,7 @@ def _nothing() -> None:
 
 
 def announce(disk: Disk, root: Path, checkpoint_data: bytes) -> None:
-    """From here on the fresh views are the store's."""
+    """Makes the fresh views the store's from here on."""
     disk.replace_file(root / layout.REBUILT, checkpoint_data + crc32(checkpoint_data).to_bytes(4, "big"))
 
 
@@ -348,7 +351,7 @@ def discard(disk: Disk, root: Path) -> None:
 
 
 def settle(disk: Disk, root: Path) -> None:
-    """Before a store opens: a rebuild that was decided is finished, any other never happened."""
+    """Finishes, before a store opens, a rebuild that was decided; undoes any other."""
     if is_announced(disk, root):
         swap(disk, root)
     discard(disk, root)

@@ -89,7 +89,10 @@ class QueueTable:
         return ConsumeQueue(self._disk, directory, self._file_size, topic, queue_id, self._writable)
 
     def create(self, topic: str, queue_id: int) -> ConsumeQueue | None:
-        """A new queue; None if its name can't be a directory: names come from the log, the log may come from a peer."""
+        """Creates a queue. Returns None if its name can't be a directory.
+
+        Names come from the log, the log may come from a peer.
+        """
         if "/" in topic or "\0" in topic or topic in ("", ".", "..") or len(topic.encode()) > NAME_BYTES_MAX:
             return None
         if queue_id < 0:
@@ -115,12 +118,12 @@ class QueueTable:
         return found
 
     def forget_new(self) -> None:
-        """All names are durable, or synced in another way."""
+        """Forgets new names: all are durable, or synced in another way."""
         self._new.clear()
         self._renamed.clear()
 
     def entries(self) -> int:
-        """Sum of all queues' ends."""
+        """Returns the sum of all queues' ends."""
         return sum(queue.count for queue in self.table.values())
 
     # -- topics that were deleted
@@ -160,7 +163,9 @@ class QueueTable:
         return [path for at, _, path in self._put_aside() if at < position]
 
     def settle_deleted(self, position: int) -> None:
-        """Before loading: what was deleted below the checkpoint's position is removed, what later comes back.
+        """Removes, before loading, what was deleted below the checkpoint's position.
+
+        Brings back what was deleted later.
 
         The log is dispatched again from there and so meets the deletion again.
         """

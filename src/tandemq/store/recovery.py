@@ -261,7 +261,10 @@ class Recovery:
         return self._by_time(), False
 
     def _uncertain_start(self, lower_bound: int) -> int:
-        """A RocketMQ broker used the store since our last checkpoint, or its write was torn."""
+        """Returns where trust ends.
+
+        A RocketMQ broker used the store since our last checkpoint, or its write was torn.
+        """
         if not self.aborted and self.truncation is None:
             return max(self.log.first_offset, self._queues_end())
         limit = min(lower_bound, self._by_time())
@@ -396,7 +399,10 @@ class Recovery:
         return not self.problem
 
     def _confirmed(self, physical_offset: int, size: int, queue_offset: int) -> bool:
-        """Whether the log has, at this place, a record of this size and queue offset (or had it: deleted history)."""
+        """Returns whether the log has, at this place, a record of this size and queue offset (or had it.
+
+        Deleted history).
+        """
         chain = self.log.chain
         if physical_offset < chain.first_offset:
             return True
@@ -434,7 +440,7 @@ class Recovery:
         return not exact or newest is None or (newest.path.name, newest.count) == (views.index_name, views.index_count)
 
     def _keep_index_of_killed(self, index: KeyIndex, views: ViewsPoint, start: int) -> bool:
-        """kill -9 leaves what was put: only the last message may lack some of its keys, and is indexed again."""
+        """Keeps the index that kill -9 left: only the last message may lack some of its keys, and is indexed again."""
         index.cut(self.log.appended)
         if index.end_physical >= start:
             index.cut(index.end_physical)
@@ -599,7 +605,9 @@ def last_record_end(view: memoryview, base: int, start: int, stop: int) -> int:
 
 
 def has_torn_head(view: memoryview, at: int) -> bool:
-    """Whether a head that spans two sectors has zeros where a broker never writes any: its clock and its port.
+    """Returns whether a head that spans two sectors has zeros where a broker never writes any.
+
+    Its clock and its port.
 
     The second sector reached the disk and the last bytes of the first did not. No checksum covers a head, so this
     finds what can be known; the other replicas have the rest.
@@ -611,7 +619,7 @@ def has_torn_head(view: memoryview, at: int) -> bool:
 
 
 def has_lost_sector(view: memoryview, topic_at: int, properties_at: int, end: int) -> bool:
-    """Whether topic and properties, which no checksum covers, look as if a sector of them never reached the disk.
+    """Returns whether topic and properties, which no checksum covers, look as if a sector never reached the disk.
 
     Never-written sectors are zeros. A topic has no zeros; properties may (a user's value), but they do not end in one
     and have no sector full of them.

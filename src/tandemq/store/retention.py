@@ -39,7 +39,10 @@ def decide(
     writable: bool,
     manual: bool = False,
 ) -> RetentionDecision:
-    """`segments` without the one being written; `used_ratio` from 0 to 1; `writable` as it is now."""
+    """Returns what may go. `segments` lacks the one being written; `used_ratio` is from 0 to 1.
+
+    `writable` is the current state.
+    """
     used = used_ratio * 100
     forced = config.clean_forcibly_enable and used > config.disk_clean_forcibly_ratio
     if manual:
@@ -60,7 +63,7 @@ def decide(
 
 
 def _may_write(config: StoreConfig, used: float, writable: bool) -> bool:
-    """Refused above the warning ratio, allowed again only below the forcible one: no flapping at the edge."""
+    """Refuses above the warning ratio and allows again only below the forcible one: no flapping at the edge."""
     if used > config.disk_warning_ratio:
         return False
     return writable or used <= config.disk_clean_forcibly_ratio

@@ -132,7 +132,7 @@ class SegmentChain:
         return StandInSegment(SIZE_MAGIC.pack(self.segment_size, MAGIC_BLANK), self.segment_size)
 
     def _drop_empty_last(self) -> None:
-        """A last file of no bytes is a creation that a crash interrupted."""
+        """Drops a last file of no bytes, which is a creation that a crash interrupted."""
         if self.bases and self._disk.file_size(self.path(self.bases[-1])) == 0:
             base = self.bases.pop()
             self._disk.remove(self.path(base))

@@ -176,7 +176,7 @@ class _Pass:
         self._lost.append((base + at, base + after))
 
     def _ends_here(self, base: int, at: int, view: memoryview, problem: str) -> bool:
-        """The log ends here, or is damaged here: what follows tells. False if later files hold data to go on with."""
+        """Returns whether the log ends or is damaged here; False if later files hold data to go on with."""
         offset = base + at
         rest = view[at:].tobytes().rstrip(b"\0")
         later = [b for b in self._chain.bases if b > base and any(self._chain.segment(b).view[:8])]
@@ -228,7 +228,7 @@ class _Pass:
             report.notes.append("the store was not closed cleanly (abort marker): a broker will recover it")
 
     def _check_checkpoint(self) -> None:
-        """A missing or empty one only costs time; one that knows of more log than there is tells of a loss."""
+        """Checks the checkpoint: a missing or empty one only costs time; one that knows of more log tells of a loss."""
         report, views = self._report, self._views
         if views is not None and views.offset > report.end_offset:
             what = f"the log ends here; the checkpoint says it was durable up to {views.offset}: files are missing"
@@ -330,7 +330,7 @@ class _QueueCheck:
 
 
 def _is_delay(delay_ms: int) -> bool:
-    """Whether messageDelayLevel can say so: in whole seconds."""
+    """Returns whether messageDelayLevel can say so: in whole seconds."""
     return delay_ms > 0 and delay_ms % 1000 == 0
 
 
@@ -426,7 +426,7 @@ class _IndexCheck:
             self._report.add("index", f"an entry points to offset {physical_offset}, which has no such key")
 
     def check_chains(self) -> None:
-        """Every slot leads to its newest entry, every entry to the one before it in the same slot."""
+        """Checks that every slot leads to its newest entry, and every entry to the one before it in the same slot."""
         for name in self.index.names:
             file = self.index.file(name)
             newest: dict[int, int] = {}

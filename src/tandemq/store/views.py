@@ -136,7 +136,7 @@ class Views:
     # -- from memory to disk
 
     def note_dispatched(self, touched: set[Key]) -> None:
-        """These queues got messages: writes or hands over what has been waiting long enough."""
+        """Writes or hands over, for queues that got messages, what has been waiting long enough."""
         self.dirty |= touched
         pending, pending_max = self.dispatcher.pending_size, self._config.pending_views_max
         if self.are_due:
@@ -328,7 +328,7 @@ class Views:
     # -- following the log when its history changes
 
     def cut(self, offset: int) -> None:
-        """The log was cut: so are the views, and the queue offsets handed out beyond them are taken back."""
+        """Cuts the views with the log, and takes back the queue offsets handed out beyond them."""
         dispatcher, queues = self.dispatcher, self.queue_table.table
         # Also above the dispatched position: a dispatch that met a full disk has put entries of records it will repeat.
         for key, queue in queues.items():
@@ -341,7 +341,7 @@ class Views:
         dispatcher.problem = None
 
     def reset(self, first_offset: int) -> None:
-        """Nothing is left; the log begins anew at an offset."""
+        """Drops everything; the log begins anew at an offset."""
         self._slicing = None
         self.queue_table.destroy()
         if self.index is not None:
@@ -382,7 +382,7 @@ class Views:
         self.dispatcher.problem = None
 
     def drop_before(self, first_offset: int) -> None:
-        """The log below was deleted: files that only point there go."""
+        """Removes files that only point below `offset`, where the log was deleted."""
         self.queue_table.removals += 1
         for queue in self.queue_table.table.values():
             queue.drop_before(first_offset)

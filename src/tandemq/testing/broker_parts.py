@@ -72,7 +72,7 @@ class FakeConnection:
 
 
 def decoded(data: bytes) -> list[Command]:
-    """The commands in encoded frames."""
+    """Returns the commands in encoded frames."""
     return [decode_command(frame) for frame in FrameReader().feed(data)]
 
 
@@ -136,7 +136,7 @@ class BrokerParts:
         )
 
     def read(self, topic: str, queue_id: int = 0) -> list[StoredMessage]:
-        """Everything a queue holds."""
+        """Returns everything a queue holds."""
         first, last = self.store.reader.queue_range(topic, queue_id)
         found: list[StoredMessage] = []
         while first < last:
@@ -146,6 +146,6 @@ class BrokerParts:
         return found
 
     async def settle(self) -> None:
-        """A few turns of the loop: dispatch, arrivals, services that were woken."""
+        """Lets the loop turn a few times: dispatch, arrivals, services that were woken."""
         for _ in range(10):
             await asyncio.sleep(0)

@@ -57,7 +57,7 @@ class EtcdNode:
             self.process.send_signal(number)
 
     def kill(self) -> None:
-        """kill -9, also of one that is stopped by a signal."""
+        """Kills with SIGKILL, also a process that is stopped by a signal."""
         if self.process is not None:
             self.process.kill()
             self.process.wait()
@@ -97,7 +97,7 @@ class RealEtcd:
             node.kill()
 
     def pause(self) -> None:
-        """SIGSTOP: connections stand, nobody answers."""
+        """Sends SIGSTOP: connections stand, nobody answers."""
         for node in self.nodes:
             node.signal(signal.SIGSTOP)
 
@@ -115,7 +115,7 @@ class RealEtcd:
         return EtcdClient(parse_place(self.place), timeout=timeout)
 
     async def answers(self, seconds: float = 30.0) -> None:
-        """Until it has a leader and answers."""
+        """Waits until it has a leader and answers."""
         client = self.client()
 
         async def read() -> bool:

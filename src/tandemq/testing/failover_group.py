@@ -71,13 +71,16 @@ class FailoverGroup(RealPair):
         return await self.all_in_sync()
 
     async def all_in_sync(self, seconds: float = 60.0) -> BrokerProcess:
-        """Until the running brokers have one open master and all others are in sync with it; the master."""
+        """Waits until the running brokers have one open master and all others are in sync with it.
+
+        Returns the master.
+        """
         master = await self.reigning(seconds)
         await self.in_sync(master, seconds, quiet=False)
         return master
 
     async def reigning(self, seconds: float = 60.0, besides: BrokerProcess | None = None) -> BrokerProcess:
-        """The broker that takes messages, another one than `besides`, once the name server shows it too."""
+        """Returns the broker that takes messages, another one than `besides`, once the name server shows it too."""
         seen: list[dict[str, Any]] = []
 
         async def found() -> BrokerProcess | None:
@@ -96,7 +99,7 @@ class FailoverGroup(RealPair):
         return master
 
     async def follows(self, broker: BrokerProcess, master: BrokerProcess) -> None:
-        """Until a broker follows that master."""
+        """Waits until a broker follows that master."""
         seen: dict[str, Any] = {}
 
         async def found() -> bool:

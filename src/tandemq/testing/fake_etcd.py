@@ -46,7 +46,7 @@ class FakeEtcd:
         await asyncio.sleep(0)
 
     def end_lease(self, lease: int) -> None:
-        """As if it had run out."""
+        """Ends a lease as if it had run out."""
         self.leases.discard(lease)
         for key in [key for key, held in self.keys.items() if held[2] == lease]:
             self._delete(key)
@@ -143,7 +143,7 @@ class FakeEtcd:
         self._tell({"kv": self._kv(key)})
 
     def put(self, key: str, data: bytes) -> None:
-        """Somebody else writes."""
+        """Writes as somebody else would."""
         self.revision += 1
         self._put(key, data, 0)
 

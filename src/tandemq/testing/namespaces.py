@@ -24,7 +24,7 @@ def _ip(*words: str) -> None:
 
 
 def namespaces_work() -> bool:
-    """Whether this process may make network namespaces."""
+    """Returns whether this process may make network namespaces."""
     name = f"tq{os.getpid()}-probe"
     try:
         _ip("netns", "add", name)
@@ -91,7 +91,7 @@ class Machines:
             _ip("link", "del", f"{self._mark}br")
 
     def cut(self, one: str, other: str) -> None:
-        """Nothing gets through between two machines, in either direction, and nobody is told."""
+        """Lets nothing through between two machines, in either direction, and tells nobody."""
         for here, there in ((one, other), (other, one)):
             _ip("-n", self._namespace(here), "route", "add", "blackhole", f"{self.address(there)}/32")
             self._cuts.add((here, there))

@@ -76,7 +76,7 @@ class BrokerProcess:
         return self.process is not None and self.process.poll() is None
 
     def move(self, host: str, prefix: list[str]) -> None:
-        """Before it is started: it runs on another machine."""
+        """Moves it to another machine before it is started."""
         self.address, self.ha_address, self.prefix = f"{host}:{self.port}", f"{host}:{self.port + 1}", prefix
         self.properties |= {"brokerIP1": host, "bindAddress": host}
 
@@ -93,14 +93,14 @@ class BrokerProcess:
             )
 
     def kill(self) -> None:
-        """kill -9."""
+        """Kills it with SIGKILL."""
         if self.process is not None:
             self.process.send_signal(signal.SIGKILL)
             self.process.wait()
             self.process = None
 
     def pause(self) -> None:
-        """SIGSTOP: it neither answers nor notices."""
+        """Sends SIGSTOP: it neither answers nor notices."""
         if self.process is not None:
             self.process.send_signal(signal.SIGSTOP)
 
@@ -116,7 +116,7 @@ class BrokerProcess:
             self.process = None
 
     def log_bytes(self) -> bytes:
-        """The whole commit log as it lies on disk, trailing zeros included."""
+        """Returns the whole commit log as it lies on disk, trailing zeros included."""
         return b"".join(path.read_bytes() for path in sorted((self.store / "commitlog").iterdir()))
 
 
@@ -195,7 +195,7 @@ class Load:
             await asyncio.sleep(0.01)
 
     async def reached(self, count: int, seconds: float = 90.0) -> None:
-        """Until so many sends were acknowledged in all."""
+        """Waits until so many sends were acknowledged in all."""
         result = self.result
         told = lambda: f"{count}, had {len(result.acknowledged)}: {result.statuses}, {result.lost} lost"  # noqa: E731
         await until(lambda: len(result.acknowledged) >= count, told, seconds=seconds)
@@ -263,12 +263,12 @@ class RealPair:
         return Load(self, senders, levels, address)
 
     async def stopped(self, *brokers: BrokerProcess) -> None:
-        """SIGTERM one after the other; the name server of this process goes on and hears of it."""
+        """Sends SIGTERM to one after the other; the name server of this process goes on and hears of it."""
         for broker in brokers:
             await asyncio.to_thread(broker.stop)
 
     async def status(self, broker: BrokerProcess) -> dict[str, Any]:
-        """The broker's own word on its replication; empty while it does not answer."""
+        """Returns what the broker says about its replication; empty while it does not answer."""
         try:
             reply = await self.client.invoke(broker.address, Command(PairCode.HA_DETAIL), 3)
         except RemotingError:
@@ -277,7 +277,10 @@ class RealPair:
         return found
 
     async def in_sync(self, master: BrokerProcess | None = None, seconds: float = 90.0, *, quiet: bool = True) -> None:
-        """Until every running slave of `master` is in sync; `quiet`, without load, until it has everything too."""
+        """Waits until every running slave of `master` is in sync.
+
+        `quiet`, without load, until it has everything too.
+        """
         master = master or self.master
         wanted = sum(broker.is_running for broker in self.brokers) - 1
         status: dict[str, Any] = {}
@@ -294,7 +297,7 @@ class RealPair:
         await until(there, lambda: f"in sync: {status}\n{self._logs()}", seconds=seconds)
 
     def master_in_route(self) -> str:
-        """Whom the name server shows as master of the group; empty for nobody."""
+        """Returns whom the name server shows as master of the group; empty for nobody."""
         groups = {group.name: group for group in self._namesrv.routes.groups()}
         return groups["broker-a"].addresses.get(0, "") if "broker-a" in groups else ""
 
@@ -315,7 +318,7 @@ class RealPair:
 
     @staticmethod
     def messages(broker: BrokerProcess) -> dict[int, dict[int, str]]:
-        """queue id -> queue offset -> body, read from the commit log itself."""
+        """Returns queue id -> queue offset -> body, read from the commit log itself."""
         found: dict[int, dict[int, str]] = {}
         for path in sorted((broker.store / "commitlog").iterdir()):
             data = path.read_bytes()

@@ -43,13 +43,13 @@ class FaultProxy:
         return f"{self._host}:{self.port}"
 
     def hold(self, *, to: bool = True, back: bool = True) -> None:
-        """Nothing passes in these directions, without either end noticing: a cut cable."""
+        """Stops everything in these directions, without either end noticing: a cut cable."""
         for name, wanted in (("to", to), ("from", back)):
             if wanted:
                 self._passes[name].clear()
 
     def heal(self) -> None:
-        """Everything passes, what was held included."""
+        """Lets everything pass, what was held included."""
         self.refusing = False
         self.delay = 0.0
         self.allowance = None

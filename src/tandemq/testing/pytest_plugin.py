@@ -27,13 +27,13 @@ if TYPE_CHECKING:
 
 @pytest.fixture(scope="session")
 def tandemq_properties() -> dict[str, str]:
-    """Broker options of the test run, under RocketMQ's names; override it in a conftest.py."""
+    """Returns broker options of the test run, under RocketMQ's names; override it in a conftest.py."""
     return {}
 
 
 @pytest.fixture(scope="session")
 def tandemq_broker(tandemq_properties: dict[str, str]) -> "Iterator[LocalBroker]":
-    """A `tandemq.testing.local_broker.LocalBroker` for all tests of the run."""
+    """Yields a `tandemq.testing.local_broker.LocalBroker` for all tests of the run."""
     from tandemq.testing.local_broker import LocalBroker
 
     with LocalBroker(properties=tandemq_properties) as broker:
@@ -42,5 +42,5 @@ def tandemq_broker(tandemq_properties: dict[str, str]) -> "Iterator[LocalBroker]
 
 @pytest.fixture
 def tandemq_topic(tandemq_broker: "LocalBroker") -> str:
-    """The name of a topic with four queues that no other test uses."""
+    """Returns the name of a topic with four queues that no other test uses."""
     return tandemq_broker.create_topic()

@@ -58,7 +58,7 @@ def wait_until(
     seconds: float = SECONDS,
     ignoring: tuple[type[Exception], ...] = (),
 ) -> T:
-    """The same for a test without an event loop."""
+    """Waits in the same way in a test without an event loop."""
     clock, never = SystemClock(), threading.Event()
     deadline = clock.monotonic() + seconds
     turn = 0
@@ -76,7 +76,8 @@ def wait_until(
 
 
 def _pause(turn: int) -> float:
-    return 0.0 if turn < _TURNS else min(_PAUSE_MAX, 0.001 * 2 ** ((turn - _TURNS) // 4))
+    """Returns 0 at first, then a millisecond and more; the exponent is bounded, as waits of minutes take thousands."""
+    return 0.0 if turn < _TURNS else min(_PAUSE_MAX, 0.001 * 2 ** min((turn - _TURNS) // 4, 10))
 
 
 def _story(told: Told, seconds: float, trouble: Exception | None) -> str:

@@ -5,12 +5,15 @@ import json
 
 import pytest
 
-from tandemq.broker.classic_master import ClassicMaster
+from tandemq.broker.classic_master import ClassicMaster, hinders_promotion
 from tandemq.codec.codes import RequestCode, ResponseCode
 from tandemq.codec.command import Command
 from tandemq.errors import RemotingError
 from tandemq.formats.record import encode_record
-from tandemq.replication.first_copy import MasterLog
+from tandemq.replication.decisions import LogEnds
+from tandemq.replication.first_copy import CopyProgress, MasterLog
+from tandemq.replication.slave import MasterPlace
+from tandemq.replication.slave_state import ClassicSlaveState, SlaveTerms
 
 RECORD = encode_record(
     topic="t", queue_id=0, queue_offset=0, physical_offset=0, born_timestamp=1, born_host=bytes(8), store_timestamp=1,
@@ -68,3 +71,31 @@ def test_the_first_record_is_taken_only_if_it_is_one() -> None:
     assert asyncio.run(master({RequestCode.VIEW_MESSAGE_BY_ID: RECORD}).first_record("m:1")) == RECORD
     with pytest.raises(OSError, match="is none"):
         asyncio.run(master({RequestCode.VIEW_MESSAGE_BY_ID: RECORD[:-1]}).first_record("m:1"))
+
+
+class Slave:
+    """What is asked of a slave's shell before a promotion."""
+
+    def __init__(self, end: int) -> None:
+        self.state = ClassicSlaveState(log=LogEnds(0, end, end, 4096), terms=SlaveTerms("g"), now=0.0)
+        self.progress = CopyProgress()
+        self.progress.begins(self.state.log, MasterLog(0, 9000), last_file_only=False)
+        self.place = MasterPlace("m:2", False, address="m:1")
+
+
+@pytest.mark.parametrize(
+    ("end", "answer", "why"),
+    [
+        (400, None, "up to 400, and that one ended at 9000"),
+        (9000, runtime(RANGE), "still runs"),
+        (9000, None, ""),
+    ],
+    ids=["in the middle of its copy", "beside a living master", "after it"],
+)
+def test_a_slave_of_a_rocketmq_master_reigns_after_it_and_with_all_it_had(
+    end: int, answer: bytes | None, why: str
+) -> None:
+    survey = master({RequestCode.GET_BROKER_RUNTIME_INFO: answer})
+    told = asyncio.run(hinders_promotion(Slave(end), survey, end))  # type: ignore[arg-type]
+    assert why in told
+    assert bool(told) is bool(why)

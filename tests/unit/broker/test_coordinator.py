@@ -6,12 +6,13 @@ from collections.abc import Awaitable, Callable
 import msgspec
 import pytest
 
-from tandemq.broker.coordinator import Coordinator, Holder, tls_context
-from tandemq.broker.register_fit import address_of, refusal_of
+from tandemq.broker.coordinator import Coordinator, tls_context
 from tandemq.clock import SystemClock
 from tandemq.codec.ha_register import Member, Register
 from tandemq.errors import ConfigError, CoordinatorError
 from tandemq.replication.config import ReplicationConfig
+from tandemq.replication.known_keys import Holder
+from tandemq.replication.register_fit import refusal_of
 from tandemq.testing.fake_etcd import FakeEtcd
 from tandemq.testing.waiting import until
 
@@ -82,7 +83,7 @@ def test_changes_by_others_are_told_at_once() -> None:
         told: list[Register] = []
         mine.on_register = told.append
         mine.start()
-        await until(lambda: mine.was_read and "/v3/watch" in etcd.calls)
+        await until(lambda: mine.keys.was_read and "/v3/watch" in etcd.calls)
         etcd.put(KEY, msgspec.json.encode(FIRST))
         await until(lambda: told == [FIRST])
         etcd.cancel_watches(compact_revision="3")
@@ -124,27 +125,10 @@ def test_an_etcd_that_was_made_anew_is_noticed() -> None:
         await mine.read()
         etcd.keys.clear()
         await mine.read()
-        assert "gone" in refusal_of(mine, FIRST)
+        assert "gone" in refusal_of(mine.keys, mine.home, FIRST)
         etcd.revision = 3
         await mine.read()
-        assert "revision 3" in refusal_of(mine, FIRST)
-
-    played(story)
-
-
-def test_what_is_stored_and_what_etcd_has_must_fit() -> None:
-    async def story(etcd: FakeEtcd, mine: Coordinator) -> None:
-        await mine.read()
-        assert refusal_of(mine, None) == ""
-        assert "made anew" in refusal_of(mine, FIRST)
-        assert "lives in the group" in refusal_of(mine, msgspec.structs.replace(FIRST, home="group"))
-        etcd.put(KEY, msgspec.json.encode(FIRST))
-        await mine.read()
-        assert refusal_of(mine, FIRST) == ""
-        assert refusal_of(mine, None) == ""
-        assert "restored from a backup" in refusal_of(mine, SECOND)
-        assert "another group" in refusal_of(mine, msgspec.structs.replace(FIRST, group_id="h"))
-        assert "restored" in refusal_of(mine, msgspec.structs.replace(FIRST, home="etcd:1"))
+        assert "revision 3" in refusal_of(mine.keys, mine.home, FIRST)
 
     played(story)
 
@@ -153,14 +137,9 @@ def test_a_register_that_can_not_be_read_is_told() -> None:
     async def story(etcd: FakeEtcd, mine: Coordinator) -> None:
         etcd.put(KEY, b"{")
         await mine.read()
-        assert "can't be read" in refusal_of(mine, None)
+        assert "can't be read" in refusal_of(mine.keys, mine.home, None)
 
     played(story)
-
-
-def test_where_a_replica_is() -> None:
-    assert address_of(FIRST, "a:1#x") == "a:1"
-    assert address_of(FIRST, "b:2#y") == "b:2"
 
 
 def test_files_that_are_no_certificates_are_named() -> None:

@@ -5,12 +5,13 @@ from collections.abc import Awaitable, Callable
 
 import msgspec
 
-from tandemq.broker.coordinator import Coordinator, Holder
+from tandemq.broker.coordinator import Coordinator
 from tandemq.broker.reign_lease import ReignLease
 from tandemq.clock import SystemClock
 from tandemq.codec.ha_register import Register
 from tandemq.replication.config import ReplicationConfig
 from tandemq.replication.fence import Fence
+from tandemq.replication.known_keys import Holder
 from tandemq.testing.fake_etcd import FakeEtcd
 from tandemq.testing.waiting import until
 
@@ -42,7 +43,7 @@ class Played:
             on_resumed=lambda: self.told.append("resumed"),
         )
 
-    async def vouch(self) -> float:
+    def vouch(self) -> float:
         return self.vouched_until
 
 
@@ -96,7 +97,7 @@ def test_while_all_vouch_the_reign_goes_on_without_etcd() -> None:
         await reigning(node)
         node.etcd.before = lambda path: "cut"
         node.vouched_until = node.clock.monotonic() + 3.0
-        await until(lambda: node.lease.is_vouched)
+        await until(lambda: node.lease.state.is_vouched)
         assert node.fence.until == node.vouched_until
         await until(lambda: node.told[-1:] == ["lapsed"])  # when nobody vouches any longer
 

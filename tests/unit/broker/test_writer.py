@@ -26,7 +26,8 @@ class Bench:
         self.awaited = False
         self.turns = 0
         self.arrived: list[Queues] = []
-        self.store = MessageStore.open(Path("/s"), StoreConfig(), clock=clock, disk=MemoryDisk(), store_host=HOST)
+        small = StoreConfig(commit_log_segment_size=1 << 20, index_slots=64, index_entries=64)
+        self.store = MessageStore.open(Path("/s"), small, clock=clock, disk=MemoryDisk(), store_host=HOST)
         self.writer = MessageWriter(
             self.store,
             AckQueue(),

@@ -12,7 +12,7 @@ from tandemq.client.session import SETTLING_S, UNREACHABLE_S, Session, _credenti
 from tandemq.codec.codes import RequestCode, ResponseCode
 from tandemq.codec.command import Command
 from tandemq.codec.heartbeat import ConsumerGroupInfo
-from tandemq.errors import ClientClosed, ClientError, NoRoute, RemotingError, ReplyError
+from tandemq.errors import ClientClosed, ClientError, ConnectionLost, NoRoute, RemotingError, ReplyError
 from tandemq.model.message import Message
 from tandemq.testing.waiting import until
 
@@ -130,6 +130,29 @@ async def test_the_next_name_server_is_asked_within_the_time_of_one_request() ->
     cluster.dead.add(NAMESRV)
     with pytest.raises(RemotingError, match=r"namesrv:1.*first:1"):
         await session.route("T", refresh=True)
+
+
+@pytest.mark.parametrize(
+    ("secured", "hint"),
+    [
+        ({}, "does it want TLS"),
+        ({"use_tls": True}, "does it want a client certificate"),
+        ({"use_tls": True, "tls_cert_file": "c.pem", "tls_key_file": "c.key"}, "check namesrvAddr"),
+    ],
+)
+@on_loop
+async def test_a_name_server_that_closes_the_connection_may_want_tls(secured: dict[str, Any], hint: str) -> None:
+    cluster = FakeCluster()
+
+    def close(address: str, command: Command) -> Command:
+        raise ConnectionLost(f"{address}: closed by the peer")
+
+    cluster.on[RequestCode.GET_ROUTEINFO_BY_TOPIC] = close
+    session = cluster.session()
+    session.config = ClientConfig(namesrv=NAMESRV, **secured)
+    with pytest.raises(RemotingError, match=hint) as told:
+        await session.route("T")
+    assert str(told.value).count(NAMESRV) == 1
 
 
 # brokers that move

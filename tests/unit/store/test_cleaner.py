@@ -4,12 +4,13 @@ import datetime
 from dataclasses import replace
 
 import pytest
-from tests.unit.store.stores import CONFIG, FOREVER, ROOT, opened, put
+from tests.unit.store.stores import CONFIG, FOREVER, HOST, ROOT, opened, put
 
 from tandemq.errors import DiskFull
+from tandemq.formats.log_mark import TopicDeleted
 from tandemq.formats.record import parse_record
 from tandemq.sim.clock import ManualClock
-from tandemq.sim.disk import MemoryDisk
+from tandemq.sim.disk import CrashableDisk, MemoryDisk
 from tandemq.store.message_store import GetStatus
 
 
@@ -98,3 +99,23 @@ def test_what_was_cut_off_is_kept_as_long_as_messages_are() -> None:
     store.retain(manual=True)
     assert [name.partition("-")[2] for name in disk.list(ROOT / "cut")] == [str(clock.wall_ms() - 71 * 3_600_000)]
     store.close()
+
+
+def test_a_deletion_that_a_crash_takes_back_leaves_the_numbers_of_its_queues() -> None:
+    """Files go that held the first messages of a queue; the mark of its topic's deletion is not on disk yet."""
+    disk, clock = CrashableDisk(), ManualClock()
+    store = opened(disk, clock=clock)
+    for _ in range(2):
+        put(store, bytes(300))
+    while store.appended < CONFIG.commit_log_segment_size:
+        put(store, bytes(300), topic="other")
+    store.flush_all()
+    put(store, bytes(300))
+    mark = store.append_mark(TopicDeleted("t"))
+    store.dispatch()
+    clock.advance(1000 * 3600)
+    assert store.retain(manual=True)
+    store.abandon()
+    again = opened(disk.after_crash(), clock=clock)
+    expected = 0 if again.appended > mark.physical_offset else 2
+    assert again.append("t", 0, 0, 0, 1, HOST, 0, 0, b"", b"").queue_offset == expected

@@ -131,7 +131,10 @@ class AdminHandlers:
 
     @needs(on_cluster(GET))
     async def broker_consume_stats(self, connection: Connection, command: Command) -> bytes:
-        """Every group of the broker (mqadmin brokerConsumeStats), a few at a time: there may be thousands."""
+        """Answers for every group of the broker (mqadmin brokerConsumeStats).
+
+        Takes a few at a time: there may be thousands.
+        """
         ordered_only = bool_field(command.ext, "isOrder")
         answer, listed, total = LongAnswer(self._clock, STATS_SIZE_MAX), [], 0
         for number, group in enumerate(sorted(self._groups.all())):
@@ -171,7 +174,7 @@ class AdminHandlers:
 
     @needs(on_cluster(UPDATE))
     def clean(self, connection: Connection, command: Command) -> bytes:
-        """Queue files whose messages are gone go with the log's own retention, so that is what runs."""
+        """Runs the log's own retention, which also removes queue files whose messages are gone."""
         self._retain(False)
         return _ok(command)
 
@@ -182,7 +185,7 @@ class AdminHandlers:
 
     @needs(on_cluster(UPDATE))
     def clean_unused_topics(self, connection: Connection, command: Command) -> bytes:
-        """Queues of topics that have no configuration any more. A slave's table may just not be copied yet."""
+        """Removes queues of topics without a configuration. A slave does not: its table may just not be copied yet."""
         if self._live.broker.role is BrokerRole.SLAVE:
             raise ReplyError(ResponseCode.SYSTEM_ERROR, "a slave's topics follow its master's: ask the master")
         for topic in {topic for topic, _ in self._store.reader.queues()}:
@@ -232,7 +235,7 @@ class AdminHandlers:
         on_group("compareGroup", GET, if_given=True),
     )
     def correction_offset(self, connection: Connection, command: Command) -> bytes:
-        """The lowest offset of all groups on each queue, save some (QUERY_CORRECTION_OFFSET)."""
+        """Answers with the lowest offset of all groups but some on each queue (QUERY_CORRECTION_OFFSET)."""
         ext = command.ext
         topic = text_field(ext, "topic")
         skipped = set(ext.get("filterGroups", "").split(","))

@@ -178,7 +178,7 @@ class ClientHandlers:
 
     @needs()
     def check_config(self, connection: Connection, command: Command) -> bytes:
-        """Whether a non-tag filter would be accepted; asked by Java before it starts consuming with one."""
+        """Says whether a non-tag filter would be accepted; Java asks before it starts to consume with one."""
         wanted = subscription_of(load_request(command.body, "checkClientRequestBody").get("subscriptionData"))
         try:
             parsed = parse_subscription(wanted.topic, wanted.expression, wanted.expression_type, wanted.version)
@@ -191,7 +191,7 @@ class ClientHandlers:
     # changes --------------------------------------------------------------------------------------------------------
 
     def dropped(self, connection: Connection) -> None:
-        """A connection closed."""
+        """Unregisters everything that was on a connection that closed."""
         self.notify(self._members.drop_connection(connection))
 
     def expire(self) -> None:
@@ -235,7 +235,7 @@ def _subscriptions(consumer: ConsumerGroupInfo) -> Iterable[Subscription]:
 
 
 def _knows_subscriptions(connection: Connection, group: str, fingerprint: int, without: bool) -> bool:
-    """Heartbeat V2: whether the fingerprint is the one whose subscriptions we were sent in full."""
+    """Returns whether the fingerprint (heartbeat V2) is the one whose subscriptions were sent in full."""
     if fingerprint == 0:
         return False
     fingerprints: dict[str, int] = connection.state.setdefault(_FINGERPRINTS, {})

@@ -86,7 +86,7 @@ class ClientAdminHandlers:
 
     @needs(on_cluster(GET))
     async def all_producers(self, connection: Connection, command: Command) -> bytes:
-        """Members know monotonic times, administrators read the wall: the age is what both share."""
+        """Lists producers with their age, because members know monotonic times and administrators read wall clocks."""
         now, wall = self._clock.monotonic(), self._clock.wall_ms()
 
         def told(one: Member) -> dict[str, Any]:
@@ -108,7 +108,7 @@ class ClientAdminHandlers:
 
     @needs(on_group("consumerGroup", SUB), on_topic("topic", SUB, if_given=True), audited=True)
     async def consume_directly(self, connection: Connection, command: Command) -> bytes:
-        """The client is given one message of the log to consume now (mqadmin consumeMessage, queryMsgById -g)."""
+        """Gives one message of the log to a client to consume now (mqadmin consumeMessage, queryMsgById -g)."""
         ext = {**without_signature(command.ext), "brokerName": self._broker_name}
         if (topic := self._topics.get(ext.get("topic", ""))) is not None:
             ext["topicSysFlag"] = str(topic.sys_flag)
@@ -125,7 +125,7 @@ class ClientAdminHandlers:
 
     @needs(on_group("group", GET), on_topic("topic", GET))
     async def consumer_status(self, connection: Connection, command: Command) -> bytes:
-        """The offsets each client of a group is at, by its own word (GET_CONSUMER_STATUS_FROM_CLIENT)."""
+        """Answers with the offsets that each client of a group reports (GET_CONSUMER_STATUS_FROM_CLIENT)."""
         ext = command.ext
         group = self._group(text_field(ext, "group"))
         wanted = ext.get("clientAddr", "")

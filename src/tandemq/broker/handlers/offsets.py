@@ -71,7 +71,9 @@ class OffsetHandlers:
         )
 
     def _is_young(self, topic: str, queue_id: int) -> bool:
-        """Nothing was ever deleted from the queue and its first message is still near: new groups start there.
+        """Returns whether nothing was ever deleted from the queue and its first message is near.
+
+        New groups start there.
 
         Without it a group that starts together with a topic would skip what was sent before its first pull.
         """
@@ -129,7 +131,7 @@ class OffsetHandlers:
 
     @needs(on_cluster(GET))
     async def all(self, connection: Connection, command: Command) -> bytes:
-        """For slaves. Where the log ends is read last: offsets that come in meanwhile are true there too."""
+        """Answers slaves with all offsets. Reads the log's end last: offsets that come in meanwhile are true there."""
         if SINCE in command.ext:
             return await table_for_slave(self._offsets, command, lambda: {LOG_END: str(self._true_at())})
         answer, head = LongAnswer(self._clock), fastjson.dumps(self._offsets.members())[:-1]

@@ -108,7 +108,7 @@ class PeerHandlers:
 
     @needs(on_cluster(UPDATE), audited=False, key=True)
     def exchange_ha_info(self, connection: Connection, command: Command) -> bytes:
-        """With an address: a master announces itself. Without: a slave asks where to connect."""
+        """Takes a master's announcement if the request has an address; otherwise tells a slave where to connect."""
         announced = command.ext.get("masterHaAddress")
         if announced:
             if self._is_slave():

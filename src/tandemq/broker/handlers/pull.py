@@ -186,7 +186,7 @@ class PullHandlers:
         return max(0, min(int_field(ext, "suspendTimeoutMillis", 0), config.pull_suspend_max_ms))
 
     def _checked(self, connection: Connection, command: Command) -> _Pull:
-        """The checks in upstream's order; ReplyError for the first that fails."""
+        """Makes the checks in upstream's order; raises ReplyError for the first that fails."""
         config, ext = self._live.broker, command.ext
         group_name, topic_name = text_field(ext, "consumerGroup"), text_field(ext, "topic")
         if not config.broker_permission & PERM_READ:
@@ -227,7 +227,7 @@ class PullHandlers:
         return message_filter(wanted, property_filter=self._live.broker.enable_property_filter)
 
     def _registered(self, group: SubscriptionGroupConfig, topic: TopicConfig) -> Subscription:
-        """What the group's heartbeats said about the topic."""
+        """Returns what the group's heartbeats said about the topic."""
         live = self._members.consumer_group(group.name)
         if live is None:
             raise ReplyError(
@@ -271,7 +271,7 @@ class PullHandlers:
         self._finish(pull, self._filtered(pull, found), deadline)
 
     def _run_warm(self, pull: _Pull, deadline: float) -> None:
-        """What was found first is in memory now; read again, since time has passed."""
+        """Runs a pull again whose messages are in memory now; reads everything anew, since time has passed."""
         self._finish(pull, self._filtered(pull, self._get(pull)), deadline)
 
     def _finish(self, pull: _Pull, found: GetResult, deadline: float) -> None:
@@ -300,7 +300,7 @@ class PullHandlers:
         )
 
     def _filtered(self, pull: _Pull, found: GetResult) -> GetResult:
-        """SQL92 looks at properties, so the records are read; tags were compared in the queue's entries."""
+        """Reads the records and keeps those whose properties pass SQL92; tags were compared in the queue's entries."""
         wanted = pull.filter
         if wanted.sql is not None and found.status is GetStatus.FOUND:
             kept = wanted.keep(split_records(found.slices))
@@ -310,7 +310,7 @@ class PullHandlers:
         return found
 
     def _is_waiting(self, pull: _Pull, found: GetResult) -> bool:
-        """Whether nothing can be said before another message comes."""
+        """Returns whether nothing can be said before another message comes."""
         status = found.status
         if status is GetStatus.OFFSET_OVERFLOW_ONE or status is GetStatus.OFFSET_FOUND_NULL:
             return True
@@ -348,7 +348,7 @@ class PullHandlers:
         return False
 
     def arrived(self, queues: set[Queue]) -> None:
-        """Messages became readable in these queues."""
+        """Wakes pulls that wait for these queues: messages became readable in them."""
         if not len(self.parked):
             return
         self._woken.extend(self.parked.take(queues))
@@ -381,7 +381,7 @@ class PullHandlers:
                 self._answer_nothing(pull, found)
 
     def offset_reset(self, topic: str, queue_id: int) -> None:
-        """An administrator moved a group on this queue: its parked pull is told now, the others wait on."""
+        """Answers the parked pull of a group whose offset an administrator moved on this queue; others wait on."""
         for parked in self.parked.take([(topic, queue_id)]):
             pull = parked.request
             reset = self._offsets.take_reset(pull.group.name, topic, queue_id)
@@ -413,7 +413,7 @@ class PullHandlers:
         self._timer = self._loop.call_later(max(0.0, deadline - self._clock.monotonic()), self._on_timer)
 
     def dropped(self, connection: Connection) -> None:
-        """A connection closed: its parked pulls go."""
+        """Forgets the parked pulls of a connection that closed."""
         self.parked.drop_owner(connection)
 
     def release_all(self) -> None:
@@ -426,7 +426,7 @@ class PullHandlers:
         self._woken.clear()
 
     def close(self) -> None:
-        """No timers, no workers; parked pulls end with their connections."""
+        """Stops timers and workers; parked pulls end with their connections."""
         if self._waking is not None:
             self._waking.cancel()
         if self._timer is not None:
@@ -475,7 +475,7 @@ class PullHandlers:
             pull.connection.send(encode_response(pull.opaque, code, remark, _ext(next_offset, low, high, suggestion)))
 
     def _suggestion(self, pull: _Pull, behind: int) -> int:
-        """Which member of the group to ask next: a slave when the consumer is too far behind for our memory."""
+        """Returns which member of the group to ask next: a slave when the consumer is too far behind for our memory."""
         if not self._live.broker.slave_read_enable:
             return SUGGEST_MASTER
         is_slow = behind > self.memory_window

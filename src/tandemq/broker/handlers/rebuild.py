@@ -40,7 +40,7 @@ class RebuildHandlers:
 
     @needs(on_cluster(UPDATE))
     async def begin(self, connection: Connection, command: Command) -> bytes:
-        """StoreError if one is running already."""
+        """Starts a rebuild. Raises StoreError if one is running already."""
         rebuild = self._store.rebuild_views()
         self._rebuild, self._error = rebuild, ""
         self._began = self._clock.monotonic()
@@ -54,7 +54,7 @@ class RebuildHandlers:
         return encode_response(command.opaque, ResponseCode.SUCCESS, None, None, body)
 
     def status(self) -> dict[str, Any]:
-        """The contract of `tandemq store rebuild --online ADDRESS --json`."""
+        """Returns the progress that `tandemq store rebuild --online ADDRESS --json` prints, which is a contract."""
         if self._rebuild is None:
             return {"phase": "none", "running": False, "error": ""}
         found = self._rebuild.status()
@@ -85,7 +85,7 @@ class RebuildHandlers:
             self._ended = self._clock.monotonic()
 
     async def stop(self) -> None:
-        """Before the store closes: an unfinished rebuild is given up, the old views stay."""
+        """Gives up an unfinished rebuild before the store closes; the old views stay."""
         if self._task is not None:
             self._task.cancel()
             await asyncio.gather(self._task, return_exceptions=True)

@@ -159,7 +159,7 @@ class ResetHandlers:
 
 
 def _reset_body(is_cpp: bool, table: Mapping[QueueRef, int]) -> bytes:
-    """C++ reads a list, everybody else a map with queues as keys."""
+    """Returns the body as the client reads it: C++ a list, everybody else a map with queues as keys."""
     if is_cpp:
         rows = [{**bodies.queue_json(queue), "offset": offset} for queue, offset in table.items()]
         return fastjson.dumps_unquoted({"offsetTable": rows})

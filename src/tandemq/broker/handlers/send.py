@@ -197,7 +197,7 @@ class SendHandlers:
         self.refresh()
 
     def refresh(self) -> None:
-        """Topics or configuration changed: what was derived from them is derived again."""
+        """Derives again what depends on topics or configuration, which have changed."""
         config = self._live.broker
         self._targets.clear()
         self._suffix = broker_suffix(config.cluster_name, config.region_id, config.trace_on)
@@ -211,7 +211,7 @@ class SendHandlers:
         self._reply_start = f'{{"code":0,"extFields":{fixed},"msgId":"{self._host_text}'
 
     def send_handlers(self) -> dict[int, SendHandler]:
-        """By code, for the server's hot path."""
+        """Returns the handlers by code, for the server's hot path."""
         return {
             RequestCode.SEND_MESSAGE: self.send,
             RequestCode.SEND_MESSAGE_V2: self.send,
@@ -229,7 +229,10 @@ class SendHandlers:
     def send(
         self, connection: Connection, opaque: int, flag: int, send: SendHeader, body: bytes | memoryview
     ) -> bytes | None:
-        """One send; the reply, or None when it comes later or never (oneway). ReplyError refuses it."""
+        """Takes one send. Returns the reply, or None when it comes later or never (oneway).
+
+        Raises ReplyError to refuse it.
+        """
         topic = send.topic
         target = self._targets.get(topic) or self._admit(send)
         queue_id = send.queueId
@@ -256,8 +259,9 @@ class SendHandlers:
         if len(properties) > PROPERTIES_MAX:
             raise _bad_properties(len(properties))
         writer = self._writer
-        if writer.refusal is not None or writer.fence is not None:
-            writer.check()
+        gate = writer.gate
+        if gate.refusal is not None or gate.fence is not None:
+            gate.check()
         waits = writer.waits or target.level is not None
         if waits:
             writer.check_room()
@@ -285,7 +289,7 @@ class SendHandlers:
             return None
         if flag & ONEWAY_FLAG:
             return None
-        if writer.fence is not None:
+        if gate.fence is not None:
             # One copy is enough, but another's lease may still live: the writer knows.
             answer = _Answer(connection, opaque, flag, (physical_offset,), queue_id, queue_offset, key)
             self._reply_later(answer, physical_offset + stored_size, ONE_COPY)
@@ -296,7 +300,7 @@ class SendHandlers:
     def send_batch(
         self, connection: Connection, opaque: int, flag: int, send: SendHeader, body: bytes | memoryview
     ) -> bytes | None:
-        """SEND_BATCH_MESSAGE is a batch whatever its header says."""
+        """Takes SEND_BATCH_MESSAGE, which is a batch whatever its header says."""
         send.batch = True
         return self.send(connection, opaque, flag, send, body)
 
@@ -313,7 +317,10 @@ class SendHandlers:
     # what leaves the road -------------------------------------------------------------------------------------------
 
     def _admit(self, send: SendHeader) -> _Target:
-        """The target of a topic not met since the last change: checked, created if that is allowed, remembered."""
+        """Returns the target of a topic not met since the last change.
+
+        Checks it, creates it if that is allowed, remembers it.
+        """
         topic = send.topic
         if (problem := topic_name_problem(topic)) is not None:
             raise ReplyError(ResponseCode.INVALID_PARAMETER, problem)
@@ -446,7 +453,7 @@ class SendHandlers:
         return timed or place
 
     def _retry_destination(self, send: SendHeader, queue_id: int, properties: dict[str, str]) -> tuple[str, int]:
-        """Where a message that a consumer itself sends to %RETRY% goes: there, or to %DLQ% when it was tried enough."""
+        """Returns where a message that a consumer sends to %RETRY% goes: there, or to %DLQ% after enough tries."""
         group = send.topic[len(RETRY_PREFIX) :]
         config = self._groups.find_or_create(group)
         if config is None:

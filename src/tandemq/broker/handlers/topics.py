@@ -147,7 +147,10 @@ class TopicHandlers:
 
     @needs(on_cluster(GET))
     async def all(self, connection: Connection, command: Command) -> bytes:
-        """For slaves: everything, a page when they name one (5.x), or what changed since the mark one of ours names."""
+        """Answers slaves with the topics.
+
+        They get everything, one page (5.x), or what changed since the mark that one of ours names.
+        """
         if SINCE in command.ext:
             return await table_for_slave(self._topics, command)
         table, answer = dict(self._topics.all()), LongAnswer(self._clock)
@@ -174,7 +177,7 @@ class TopicHandlers:
 
 
 def changed_attributes(old: Mapping[str, str], text: str) -> dict[str, str]:
-    """`+key=value,-other` applied to what a topic had; ReplyError for text that is neither."""
+    """Applies `+key=value,-other` to what a topic had; raises ReplyError for text that is neither."""
     if len(text) > ATTRIBUTES_LENGTH_MAX:
         raise ReplyError(
             ResponseCode.INVALID_PARAMETER, f"attributes have {len(text)} characters, at most {ATTRIBUTES_LENGTH_MAX}"
@@ -194,7 +197,7 @@ def changed_attributes(old: Mapping[str, str], text: str) -> dict[str, str]:
 def page_of(
     names: list[str], ext: Mapping[str, str], sequence_key: str, count_key: str, version: DataVersion
 ) -> Iterable[str]:
-    """The page a slave asks for; all of it for one that knows no pages. Another version starts again at 0."""
+    """Returns the page that a slave asks for, or everything to one that knows no pages; another version starts at 0."""
     if sequence_key not in ext and "dataVersion" not in ext:
         return names
     start = int_field(ext, sequence_key, 0)

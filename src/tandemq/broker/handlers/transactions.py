@@ -58,7 +58,7 @@ class TransactionHandlers:
 
     @needs(on_topic("topic", PUB, if_given=True))
     def end(self, connection: Connection, command: Command) -> bytes | None:
-        """Commit or roll back; a third answer ("unknown") is not answered at all, as upstream does."""
+        """Commits or rolls back; does not answer a third decision ("unknown"), as upstream does."""
         ext = command.ext
         if self._is_slave():
             return encode_response(command.opaque, ResponseCode.SLAVE_NOT_AVAILABLE)
@@ -82,7 +82,7 @@ class TransactionHandlers:
 
     @needs(on_cluster(UPDATE))
     def resume(self, connection: Connection, command: Command) -> bytes:
-        """A half that was given up is asked about again, as if it were new (mqadmin resumeCheckHalfMessage)."""
+        """Asks about a half again that was given up, as if it were new (mqadmin resumeCheckHalfMessage)."""
         message_id = text_field(command.ext, "msgId")
         try:
             half = self._store.reader.read(parse_offset_message_id(message_id)[1])
@@ -106,7 +106,10 @@ class TransactionHandlers:
         return half
 
     def _is_too_late(self, half: StoredMessage) -> bool:
-        """The producer named a time for its answer and it has passed: only the answer to a check counts now."""
+        """Returns whether the time that the producer named for its answer has passed.
+
+        Only an answer to a check counts then.
+        """
         immunity = immunity_ms(half, self._live.broker.transaction_timeout_ms)
         return immunity is not None and self._clock.wall_ms() - half.born_timestamp > immunity
 
@@ -122,7 +125,7 @@ class TransactionHandlers:
         self._stats.put_flow(topic).add(1, appended.size)
 
     def _timed(self, committed: Enveloped) -> Enveloped:
-        """A transactional message may have a time of its own; one that can't be met is delivered now."""
+        """Returns a transactional message with its own delivery time; one whose time can't be met is delivered now."""
         config = self._live.broker
         if not config.timer_wheel_enable or not asks_for_timer(committed.properties):
             return committed

@@ -138,7 +138,10 @@ class UserHandlers:
 
     @needs(on_cluster(UPDATE), audited=False)
     def everything(self, connection: Connection, command: Command) -> bytes:
-        """The whole table with its passwords, for slaves: an account that could change everything may have it."""
+        """Answers slaves with the whole table and its passwords.
+
+        Only an account that could change everything may have it.
+        """
         if not is_admin(command):
             raise ReplyError(ResponseCode.NO_PERMISSION, "access refused: passwords are for admins")
         body = fastjson.dumps(self._users.snapshot())
@@ -173,7 +176,7 @@ class UserHandlers:
         return name, (text(told, "password"), kind, text(told, "userStatus"))
 
     def _check_rank(self, command: Command, name: str) -> None:
-        """A normal user with the cluster's permission may manage other normal users, not itself and no super user."""
+        """Lets a normal user with the cluster's permission manage other normal users, not itself and no super user."""
         if is_admin(command):
             return
         user = self._users.user(name)

@@ -50,7 +50,7 @@ class DelaySchedule:
         self._levels = max(self._levels, level)
 
     def _delay_ms(self, level: int) -> int:
-        """A level above the last waits as long as the last, as a message does that asks for it now."""
+        """Returns how long a level waits; one above the last waits as long as the last, as a new message would."""
         return self.delays_ms[min(level, len(self.delays_ms)) - 1]
 
     def offset(self, level: int) -> int:

@@ -53,11 +53,11 @@ class HalfLedger:
         return self.newest(half) in self._decided
 
     def answered(self, half: int) -> None:
-        """Its producer has answered, under whichever of its offsets: a second answer must deliver nothing."""
+        """Notes that its producer has answered, under any of its offsets: a second answer must deliver nothing."""
         self._answered.add(self.newest(half))
 
     def take_back(self, half: int) -> None:
-        """The answer could not be written down: the half is asked about again."""
+        """Asks about a half again, because its answer could not be written down."""
         self._answered.discard(self.newest(half))
 
     def is_answered(self, half: int) -> bool:

@@ -9,7 +9,8 @@ import logging
 from collections.abc import Callable
 
 from tandemq.broker.new_message import NewMessage
-from tandemq.broker.writer import MessageWriter, WriteRefused
+from tandemq.broker.write_gate import WriteRefused
+from tandemq.broker.writer import MessageWriter
 from tandemq.clock import Clock
 from tandemq.errors import StoreError
 from tandemq.formats.log_mark import LOG_MARK_TOPIC
@@ -60,18 +61,18 @@ class ProgressLog:
         return newest[1] if newest is not None else None
 
     def begin(self) -> None:
-        """The services go on from where `now` says: the log says so too from here on."""
+        """Writes into the log where the services go on from, as `now` says."""
         self._is_running = True
         self._written = self.last() or ServiceProgress()
         self.write()
 
     def end(self) -> None:
-        """The services rest: the last word, if it may still be written."""
+        """Writes the last progress when the services stop, if writing is still allowed."""
         self.write()
         self._is_running = False
 
     def changed(self) -> None:
-        """Something moved: it will be written soon."""
+        """Schedules a write, because something moved."""
         if self._timer is None and self._is_running:
             self._timer = asyncio.get_running_loop().call_later(PROGRESS_SECONDS, self.write)
 

@@ -31,7 +31,7 @@ class QueueLocks:
         return self._count
 
     def lock(self, group: str, client_id: str, queues: Iterable[QueueRef], now: float) -> list[QueueRef]:
-        """The queues of the request that the client holds now."""
+        """Locks the queues of a request; returns those that the client holds now."""
         held = self._by_group.setdefault(group, {})
         granted = [queue for queue in queues if self._lock_one(held, queue, client_id, now)]
         if not held:
@@ -51,12 +51,12 @@ class QueueLocks:
             del self._by_group[group]
 
     def holder(self, group: str, queue: QueueRef, now: float) -> str | None:
-        """Who holds a queue, None if nobody does any more."""
+        """Returns who holds a queue, or None if nobody does any more."""
         owner = self._by_group.get(group, {}).get(queue)
         return owner[0] if owner is not None and now - owner[1] <= self._age_max else None
 
     def has_any(self, group: str, now: float) -> bool:
-        """Whether the group consumes in order at the moment."""
+        """Returns whether the group consumes in order at the moment."""
         held = self._by_group.get(group)
         return held is not None and any(now - renewed <= self._age_max for _, renewed in held.values())
 

@@ -60,11 +60,11 @@ class ConsumerGroup:
         return self.message_model == BROADCASTING
 
     def client_ids(self) -> list[str]:
-        """Every member once, in the order of arrival."""
+        """Returns every member once, in the order of arrival."""
         return list(dict.fromkeys(member.client_id for member in self.members.values()))
 
     def find(self, client_id: str) -> Member | None:
-        """The newest connection of a client: an older one may be half dead."""
+        """Returns the newest connection of a client: an older one may be half dead."""
         return next((m for m in reversed(self.members.values()) if m.client_id == client_id), None)
 
 
@@ -117,14 +117,14 @@ class Members:
                 del self._producers[group]
 
     def producers(self, group: str) -> list[Member]:
-        """The live connections of a producer group."""
+        """Returns the live connections of a producer group."""
         return list(self._producers.get(group, {}).values())
 
     def producer_groups(self) -> Mapping[str, Mapping[Connection, Member]]:
         return self._producers
 
     def note_asker(self, client_id: str, connection: Connection, account: str) -> None:
-        """A request that wants a reply came from a client that may not have sent a heartbeat yet."""
+        """Remembers a client that sent a request that wants a reply: it may not have sent a heartbeat yet."""
         before = self._askers.get(client_id)
         if before is connection or not self.claim(client_id, connection, account):
             return
@@ -136,7 +136,10 @@ class Members:
             self._askers[client_id] = connection
 
     def find_asker(self, client_id: str) -> Connection | None:
-        """Where a reply goes: the newest connection of a producing client, whatever its group, or where it asked."""
+        """Returns where a reply goes.
+
+        The newest connection of a producing client, whatever its group, or where it asked.
+        """
         for members in self._producers.values():
             for member in reversed(members.values()):
                 if member.client_id == client_id:
@@ -168,7 +171,7 @@ class Members:
         consume_from_where: str,
         subscriptions: Iterable[Subscription] | None,
     ) -> bool:
-        """True if members or subscriptions changed; `subscriptions` None leaves them (heartbeat V2 without them)."""
+        """Returns whether members or subscriptions changed; None for `subscriptions` leaves them (heartbeat V2)."""
         if not self._note(connection, True, group):
             return False
         found = self._consumers.get(group)
@@ -198,13 +201,13 @@ class Members:
         return self._consumers.get(group)
 
     def groups_subscribed_to(self, topic: str) -> list[str]:
-        """Live groups that read a topic."""
+        """Returns the live groups that read a topic."""
         return sorted(name for name, group in self._consumers.items() if topic in group.subscriptions)
 
     # both
 
     def drop_connection(self, connection: Connection) -> set[str]:
-        """A connection closed: everything on it is unregistered. Returns the consumer groups that changed."""
+        """Unregisters everything on a connection that closed. Returns the consumer groups that changed."""
         changed = set()
         for client_id in self._asked_by.pop(connection, ()):
             del self._askers[client_id]
@@ -222,7 +225,10 @@ class Members:
         return changed
 
     def expire(self, now: float, age_max: float) -> tuple[set[str], set[Connection]]:
-        """Members silent for longer than `age_max` seconds go: (changed consumer groups, connections left empty)."""
+        """Drops members silent for longer than `age_max` seconds.
+
+        Returns changed consumer groups and connections left empty.
+        """
         changed, stale = set(), set()
         for group, connection in list(self._older(lambda m: now - m.seen > age_max, self._consumer_members())):
             self.unregister_consumer(group, connection)
@@ -234,7 +240,7 @@ class Members:
         return changed, {connection for connection in stale if connection not in self._groups_of}
 
     def counts(self) -> tuple[int, int]:
-        """(live producers, live consumers)."""
+        """Returns the numbers of live producers and live consumers."""
         return (
             sum(len(members) for members in self._producers.values()),
             sum(len(group.members) for group in self._consumers.values()),
@@ -280,7 +286,10 @@ def _upsert(
 
 
 def _update_subscriptions(known: dict[str, Subscription], told: Iterable[Subscription]) -> bool:
-    """Newer versions replace, topics no longer listed go (ConsumerGroupInfo.updateSubscription)."""
+    """Replaces subscriptions by newer versions.
+
+    Drops topics no longer listed (ConsumerGroupInfo.updateSubscription).
+    """
     by_topic = {subscription.topic: subscription for subscription in told}
     changed = False
     for topic, subscription in by_topic.items():

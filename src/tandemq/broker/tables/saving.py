@@ -43,7 +43,7 @@ class SavingFile:
             )
 
     async def settled(self) -> None:
-        """At a stop: returns when nothing is being saved any more, whatever came of it."""
+        """Waits, at a stop, until nothing is being saved any more, whatever came of it."""
         await self._until_idle()
         if self._retry is not None:
             self._retry.cancel()

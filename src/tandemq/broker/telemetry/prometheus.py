@@ -162,6 +162,8 @@ def _ha(status: HaStatus, is_writable: bool) -> Iterator[Family]:
     yield gauge("tandemq_ha_members", "Other nodes known to belong to the group.", len(status.members))
     waiting = len(status.waiting_for)
     yield gauge("tandemq_ha_waiting_for", "Replicas that must answer before this master writes.", waiting)
+    missing = "Bytes that a RocketMQ master had kept and this slave never copied, as far as it was told."
+    yield gauge("tandemq_ha_missing_history_bytes", missing, status.missing_bytes)
     yield counter("tandemq_ha_cut_bytes_total", "Bytes cut off this log and saved aside.", status.cut_bytes)
     yield Family(
         "tandemq_ha_events_total", "counter", "What happened, and how often.",
@@ -170,7 +172,7 @@ def _ha(status: HaStatus, is_writable: bool) -> Iterator[Family]:
 
 
 def _elections(status: HaStatus) -> Iterator[Family]:
-    """Of a broker with a coordinator."""
+    """Returns the series of a broker with a coordinator."""
     left = status.lease_left or 0.0
     yield gauge("tandemq_ha_lease_remaining_seconds", "How long this master may acknowledge without a renewal.", left)
     yield gauge("tandemq_ha_without_master_seconds", "How long nobody has reigned.", status.without_master)

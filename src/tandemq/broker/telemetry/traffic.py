@@ -53,7 +53,7 @@ class Flow:
                 kept.append((now, self.messages, self.bytes))
 
     def window(self, index: int, now: float, before: float) -> Sample:
-        """(seconds, messages, bytes) passed in the minute (0), hour (1) or day (2) that ends now."""
+        """Returns seconds, messages and bytes of the minute (0), hour (1) or day (2) that ends now."""
         first = (before, 0, 0) if self._samples is None else self._samples[index][0]
         return max(now - first[0], 0.001), self.messages - first[1], self.bytes - first[2]
 
@@ -133,7 +133,7 @@ class BrokerStats:
         return self._rates(now, 3 if found else 4, self.pulls_found if found else self.pulls_missed)
 
     def mornings(self) -> tuple[tuple[int, int], tuple[int, int], tuple[int, int]]:
-        """(put, got) until yesterday morning, this morning, now."""
+        """Returns messages put and got until yesterday morning, until this morning, and until now."""
         now = (self._sum(self._put.values(), 0), self._sum(self._get.values(), 1))
         return self._mornings[0], self._mornings[1], now
 
@@ -144,7 +144,7 @@ class BrokerStats:
         return self._tps(self._get.get((topic, group)), now)
 
     def item(self, name: str, key: str, now: float) -> tuple[Rate, Rate, Rate] | None:
-        """(minute, hour, day) of an upstream statistic, e.g. TOPIC_PUT_NUMS of a topic; None if there is none."""
+        """Returns minute, hour and day of an upstream statistic, e.g. TOPIC_PUT_NUMS of a topic, or None."""
         in_bytes = name.endswith("_SIZE")
         flow = self._named(name, key)
         if flow is None:
@@ -166,7 +166,7 @@ class BrokerStats:
         yield from self._send_back.items()
 
     def forget_topic(self, topic: str) -> None:
-        """A deleted topic's flows go; its messages stay in the totals."""
+        """Drops a deleted topic's flows; its messages stay in the totals."""
         if (flow := self._put.pop(topic, None)) is not None:
             self._gone[0] += flow.messages
         for key in [key for key in self._get if key[0] == topic]:
@@ -231,7 +231,7 @@ def _new(flows: dict[_Key, Flow], key: _Key, other: _Key) -> Flow:
 
 
 def _combined(flows: Iterable[Flow]) -> Flow:
-    """The sum of flows as one whose windows can be asked: the oldest sample of each window is the sum of theirs."""
+    """Returns the sum of flows as one flow: the oldest sample of each window is the sum of theirs."""
     total = Flow()
     oldest: list[list[float]] = [[float("inf"), 0, 0] for _ in _WINDOWS]
     for flow in flows:

@@ -105,7 +105,7 @@ def _start(spark: Any, plan: ArchivePlan, columns: list[str], commit: Callable[[
 
 
 def _application(checkpoint: str) -> str:
-    """The id that Spark gave the query when its checkpoint was made: the same after every restart."""
+    """Returns the id that Spark gave the query when its checkpoint was made: the same after every restart."""
     metadata = json.loads((Path(checkpoint.removeprefix("file://")) / "metadata").read_text())
     return f"tandemq-archive-{metadata['id']}"
 

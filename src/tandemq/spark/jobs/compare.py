@@ -69,7 +69,7 @@ class _Log:
         return self.segments[index]
 
     def piece(self, offset: int, size: int) -> npt.NDArray[np.uint8]:
-        """Up to `size` bytes from `offset`, not beyond its segment nor the log's end."""
+        """Returns up to `size` bytes from `offset`, not beyond its segment nor the log's end."""
         segment = self.segment_at(offset)
         if segment is None:
             return np.empty(0, dtype=np.uint8)
@@ -83,7 +83,7 @@ class _Log:
             forget(mapped(segment.path), offset - segment.start, min(segment.size, offset - segment.start + size))
 
     def records_around(self, start: int, stop: int) -> list[int]:
-        """Physical offsets of the records that overlap [start, stop), found from the segment's beginning."""
+        """Returns physical offsets of the records that overlap [start, stop), found from the segment's beginning."""
         segment = self.segment_at(start)
         if segment is None:
             return []
@@ -108,7 +108,7 @@ class _Log:
         return int.from_bytes(self.piece(offset, 4).tobytes(), "big")
 
     def record(self, offset: int) -> bytes | None:
-        """The bytes of the record at `offset`, None if no whole record begins there."""
+        """Returns the bytes of the record at `offset`, or None if no whole record begins there."""
         head = self.piece(offset, 8)
         if len(head) < 8:
             return None
@@ -118,7 +118,7 @@ class _Log:
 
 
 def _boundary_before(buffer: Any, at: int, limit: int, base: int) -> int:
-    """A record boundary at or before `at`: looked for in growing steps back, the segment's start at last."""
+    """Returns a record boundary at or before `at`: searches in growing steps back, up to the segment's start."""
     back = 1 << 16
     while back < at:
         found = resynchronise(buffer, at - back, at, limit, base)
@@ -129,7 +129,7 @@ def _boundary_before(buffer: Any, at: int, limit: int, base: int) -> int:
 
 
 def compare(piece: CompareRange) -> Iterator[pa.RecordBatch]:
-    """The differences of the replicas in one range."""
+    """Returns the differences of the replicas in one range."""
     logs = [_Log(replica) for replica in piece.replicas]
     rows: list[dict[str, Any]] = []
     seen: set[int] = set()
@@ -154,7 +154,7 @@ def compare(piece: CompareRange) -> Iterator[pa.RecordBatch]:
 
 
 def _places(views: list[npt.NDArray[np.uint8]], offset: int, size: int) -> Iterator[tuple[int, int]]:
-    """[start, stop) of the places where not all views are equal; the tail that some views lack is one place."""
+    """Returns [start, stop) of the places where not all views are equal; the tail that some views lack is one place."""
     common = min(len(view) for view in views)
     reference = views[0][:common]
     differs = None
@@ -174,7 +174,7 @@ def _places(views: list[npt.NDArray[np.uint8]], offset: int, size: int) -> Itera
 
 
 def _told_apart(logs: list[_Log], offset: int) -> list[dict[str, Any]]:
-    """One row per replica whose record at `offset` is not the reference's."""
+    """Returns one row per replica whose record at `offset` is not the reference's."""
     records = [log.record(offset) for log in logs]
     sound = [data is not None and check_record(data, 0, len(data)) is None for data in records]
     groups: dict[bytes | None, list[int]] = {}

@@ -130,7 +130,7 @@ def _time_axis(first: int, last: int) -> str:
 
 
 def bars(values: Sequence[tuple[str, float]], unit: str) -> str:
-    """Horizontal bars, longest first."""
+    """Returns horizontal bars, longest first."""
     if not values:
         return '<p class="soft">Nothing to show.</p>'
     top = max(value for _, value in values) or 1.0

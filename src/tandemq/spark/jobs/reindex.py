@@ -70,7 +70,7 @@ def reindex(
     say: Callable[[str], None] = lambda text: None,
     clock: Clock | None = None,
 ) -> ReindexResult:
-    """`check`: build, compare, change nothing. Sizes of 0 are taken from the files there, else RocketMQ's defaults."""
+    """Builds the views of a store. `check` compares and changes nothing; sizes of 0 are taken from the files there."""
     clock = clock or SystemClock()
     started = clock.monotonic()
     stores = find_stores(path)
@@ -119,7 +119,7 @@ def _first_size(folder: Path) -> int:
 
 @contextmanager
 def _locked(root: Path, check: bool) -> Iterator[None]:
-    """The lock that a broker holds on its store; a check of a live store only reads, but what it sees moves."""
+    """Holds the lock that a broker holds on its store. A check of a live store only reads, but what it sees moves."""
     path = root / layout.LOCK
     handle = os.open(path, os.O_RDWR | os.O_CREAT, 0o644)
     try:
@@ -182,7 +182,7 @@ def _build_index(
 
 
 def _slices(parts: list[tuple[str, int]], start: int, stop: int) -> Iterator[tuple[str, int, int]]:
-    """The pieces of the key files that hold keys [start, stop)."""
+    """Returns the pieces of the key files that hold keys [start, stop)."""
     at = 0
     for path, count in parts:
         low, high = max(start, at), min(stop, at + count)
@@ -192,7 +192,7 @@ def _slices(parts: list[tuple[str, int]], start: int, stop: int) -> Iterator[tup
 
 
 def _index_names(folder: Path, total: int, parts: list[tuple[str, int]], per_file: int) -> list[str]:
-    """The names there are, if the number of files fits; else the time of each file's first message."""
+    """Returns the names there are, if the number of files fits; else the time of each file's first message."""
     import numpy as np
 
     names = sorted(f.name for f in folder.iterdir() if f.name.isdecimal()) if folder.is_dir() else []
@@ -212,7 +212,7 @@ def _index_names(folder: Path, total: int, parts: list[tuple[str, int]], per_fil
 
 
 def _different(root: Path, new: Path) -> list[str]:
-    """Files that are not the same in the store and in what its log gives."""
+    """Returns the files that are not the same in the store and in what its log gives."""
     found = []
     for view in (layout.CONSUME_QUEUE, layout.INDEX):
         ours = {str(f.relative_to(new)) for f in (new / view).rglob("*") if f.is_file()}
@@ -223,7 +223,7 @@ def _different(root: Path, new: Path) -> list[str]:
 
 
 def _swap(root: Path, new: Path) -> None:
-    """Old views out, new ones in; a crash in between leaves a store that recovers by dispatching its log again."""
+    """Replaces the old views; a crash in between leaves a store that recovers by dispatching its log again."""
     old = root / _OLD
     shutil.rmtree(old, ignore_errors=True)
     old.mkdir()

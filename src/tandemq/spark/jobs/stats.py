@@ -48,7 +48,10 @@ def stats(
     say: Callable[[str], None] = lambda text: None,
     clock: Clock | None = None,
 ) -> StatsResult:
-    """`source`: rocketmq or rocketmq-commitlog with its options. Bodies are never read, only their sizes."""
+    """Counts the messages of `source`, rocketmq or rocketmq-commitlog with its options.
+
+    Reads sizes of bodies, never bodies.
+    """
     clock = clock or SystemClock()
     started = clock.monotonic()
     window_ms = milliseconds("window", window)
@@ -150,7 +153,7 @@ def _rows_of(table: Mapping[str, Mapping[int, int]], broker: str) -> Committed:
 
 
 def _lags(spark: Any, load: Callable[..., Any], window_ms: int, committed: Committed, result: StatsResult) -> None:
-    """What a group has not consumed yet, by the window in which it was stored: how much, and how old."""
+    """Returns what a group has not consumed yet, by the window in which it was stored: how much, and how old."""
     from pyspark.sql import functions as f
 
     ddl_ = "grp STRING, topic STRING, queue_id INT, committed BIGINT, broker STRING"
@@ -184,7 +187,7 @@ def write_report(result: StatsResult, path: str, title: str = "Traffic of a Tand
     shown = set(stamps)
 
     def curve(measure: str, between: float | None = 0.0) -> dict[str, list[report.Point]]:
-        """A window without messages has a rate of 0, but no latency."""
+        """Returns the points of a curve; a window without messages has a rate of 0, but no latency."""
         found: dict[str, list[tuple[int, float]]] = {name: [] for name in names}
         for row in result.windows:
             if row["topic"] in found and row["window"] in shown:

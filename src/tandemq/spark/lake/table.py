@@ -57,7 +57,7 @@ class ManifestRow(NamedTuple):
 
 
 def archive_columns(names: Iterable[str] = DEFAULT_COLUMNS) -> list[str]:
-    """The columns of an archive; those it is partitioned by, and the physical offset, are always there."""
+    """Returns the columns of an archive; those it is partitioned by, and the physical offset, are always there."""
     wanted = [name for name in names if name != CORRUPT]
     for needed in ("topic", "store_timestamp", "physical_offset"):
         if needed not in wanted:
@@ -100,7 +100,7 @@ class PartWriter:
         )
 
     def discard(self) -> None:
-        """Best effort: what a failed task leaves behind is nobody's."""
+        """Removes, as far as possible, what a failed task leaves, which is nobody's."""
         for part in self._parts.values():
             part.discard()
 
@@ -172,7 +172,7 @@ def _stat(value: Any) -> Any:
 
 
 def _safe(topic: str) -> str:
-    """A directory name for a topic: %RETRY% and the like would be escaped twice between file system and Delta log."""
+    """Returns a directory name for a topic: %RETRY% and the like would be escaped twice otherwise."""
     if re.fullmatch(r"[A-Za-z0-9_-]+", topic):
         return topic
     return re.sub(r"[^A-Za-z0-9_-]", "_", topic) + "-" + hashlib.sha256(topic.encode()).hexdigest()[:8]
@@ -272,7 +272,7 @@ class Lake:
             return False
 
     def files(self, version: int | None = None) -> tuple[int, list[dict[str, Any]]]:
-        """(table version, its files with topic, date, rows and statistics), sorted by path."""
+        """Returns the table's version and its files with topic, date, rows and statistics, sorted by path."""
         from deltalake import DeltaTable
 
         table = DeltaTable(self.root, version=version) if version is not None else self._open()
@@ -304,7 +304,7 @@ class Lake:
 
 
 def read_part(root: str, path: str, topic: str, columns: list[str], rows_max: int) -> Iterator[pa.RecordBatch]:
-    """One file of a lake as batches with the topic added back."""
+    """Yields one file of a lake as batches with the topic added back."""
     stored = [name for name in columns if name != "topic"]
     file = pq.ParquetFile(Path(root) / path)
     for batch in file.iter_batches(batch_size=rows_max, columns=stored):

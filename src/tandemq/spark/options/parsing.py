@@ -55,7 +55,7 @@ def knows(kind: type, key: str) -> bool:
 
 
 def _by_key(kind: type) -> dict[str, tuple[str, Any, Setting]]:
-    """Lower-case option name or alias -> (field name, field, setting)."""
+    """Returns lower-case option name or alias -> (field name, field, setting)."""
     known = {}
     for name, (field, about) in settings_of(kind).items():
         for key in (about.key, *about.aliases):

@@ -273,7 +273,7 @@ class SelectOptions:
         return frozenset(listed(self.keys))
 
     def selects(self, topic: str, *, system: bool) -> bool:
-        """Whether a topic is read at all."""
+        """Returns whether a topic is read at all."""
         if self.subscribe:
             return topic in self.topics
         if self.subscribe_pattern:

@@ -14,7 +14,7 @@ _POLL_SECONDS = 0.2
 
 
 def started(writer: Any) -> Any:
-    """`writer.start()`; returns when the query has done its first micro-batch or has ended."""
+    """Calls `writer.start()`; returns when the query has done its first micro-batch or has ended."""
     for start in range(1, _STARTS_MAX + 1):
         query = writer.start()
         try:

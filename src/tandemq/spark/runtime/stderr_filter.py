@@ -36,7 +36,7 @@ class Noise:
         self._held: list[str] = []
 
     def feed(self, line: str) -> list[str]:
-        """`line` without its end; lines to show now, in order."""
+        """Takes a `line` without its end; returns the lines to show now, in order."""
         if self._held:
             self._held.append(line)
             if line.startswith((" ", "\t")) and len(self._held) < _HELD_MAX:

@@ -5,5 +5,5 @@ from collections.abc import Iterable
 
 
 def note(text: str, examples: Iterable[str] = ()) -> None:
-    """Seen in the executor's stderr; never on the data's way."""
+    """Writes to the executor's stderr, never into the data."""
     print("tandemq: " + "; ".join([text, *examples]), file=sys.stderr, flush=True)

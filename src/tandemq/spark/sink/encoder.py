@@ -156,7 +156,7 @@ class Encoder:
         return self._column(batch, "keys") if self._options.schema is SchemaKind.KAFKA else None
 
     def _compressed(self, bodies: pa.Array) -> tuple[pa.Array, npt.NDArray[np.int32]]:
-        """The bodies with the large ones compressed, and the flag bits that say so."""
+        """Returns the bodies with the large ones compressed, and the flag bits that say so."""
         flags = np.zeros(len(bodies), dtype=np.int32)
         method = {
             Compression.ZLIB: COMPRESSION_ZLIB, Compression.LZ4: COMPRESSION_LZ4, Compression.ZSTD: COMPRESSION_ZSTD,
@@ -214,7 +214,7 @@ def keys(prefix: str, ids: Sequence[str], which: npt.NDArray[np.int64], sequence
 
 
 def _fixed(made: npt.NDArray[np.uint8]) -> pa.Array:
-    """The rows of a matrix of bytes as an Arrow array."""
+    """Returns the rows of a matrix of bytes as an Arrow array."""
     count, width = made.shape
     return pa.Array.from_buffers(pa.binary(width), count, [None, pa.py_buffer(made)]).cast(pa.binary())
 
@@ -237,5 +237,5 @@ def elements(rows: Rows, unique: pa.Array) -> Elements:
 
 
 def _big_endian(numbers: npt.NDArray[Any], kind: str) -> npt.NDArray[np.uint8]:
-    """The bytes of each number, a row each."""
+    """Returns the bytes of each number, a row each."""
     return np.ascontiguousarray(numbers.astype(kind)).view(np.uint8).reshape(len(numbers), -1)

@@ -347,7 +347,7 @@ class _Lane:
         self._pause()
 
     def _lost(self, error: Exception) -> None:
-        """The connection is gone, or there is no master: what has no answer is sent again, in order."""
+        """Sends again, in order, what has no answer: the connection is gone, or there is no master."""
         self._reason = error
         again = [*self._refused, *self._under_way]
         self._refused, self._under_way = [], deque()

@@ -40,7 +40,7 @@ def by_key(keys: Any, otherwise: Numbers, queues: int) -> Numbers:
 
 
 def _hash(key: str | bytes) -> int:
-    """Java's hash of the text; bytes are taken for the characters of the same numbers."""
+    """Returns Java's hash of the text; bytes are taken for the characters of the same numbers."""
     return abs(java_hash(key if isinstance(key, str) else key.decode("latin-1")))
 
 

@@ -77,7 +77,7 @@ def header_texts(column: pa.Array) -> list[pa.Array]:
 
 
 def _check_names(names: pa.Array, rows: npt.NDArray[np.int64]) -> None:
-    """A message has each property once, and some names are RocketMQ's own: a header must not vanish in silence."""
+    """Refuses a header that would vanish: a message has each property once, and some names are RocketMQ's own."""
     if names.null_count:
         raise ConfigError("column `headers`: a header has no name")
     taken = names.filter(pc.is_in(names, value_set=pa.array(RESERVED)))

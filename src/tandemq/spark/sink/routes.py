@@ -51,7 +51,7 @@ class WriteRoutes:
         self._write = ""
 
     def begin(self, write: str) -> None:
-        """A write or micro-batch begins: routes are asked for anew, unless it is the one that is under way."""
+        """Begins a write or micro-batch: asks for routes anew, unless it is the one that is under way."""
         if write != self._write:
             self._write = write
             self._queues.clear()

@@ -72,7 +72,7 @@ def half_properties(options: SinkOptions) -> str:
 
 
 def half_of(queue: QueueRef, key: str, queue_offset: int, message_id: str) -> Half:
-    """From a broker's answer to the send of a half message."""
+    """Returns the half message of a broker's answer to its send."""
     _, physical_offset = parse_offset_message_id(message_id)
     return Half(queue.broker_name, queue.topic, queue_offset, physical_offset, key)
 
@@ -112,7 +112,7 @@ class Coordinator:
         self._end([half for half in halves if half not in known], TRANSACTION_ROLLBACK)
 
     def abort(self, batch: int, halves: list[Half]) -> None:
-        """Spark also calls this when commit() itself failed: what a decision names must stay."""
+        """Rolls back what no decision names: Spark also calls this when commit() itself failed."""
         if halves and self._decision(batch)[0] is None:
             self._end(halves, TRANSACTION_ROLLBACK)
 

@@ -275,7 +275,7 @@ class _SinkWriting:
             Coordinator(self.options, written[0].sink).commit(written[0].batch, halves)
 
     def take_back(self, messages: list[WriterCommitMessage | None]) -> None:
-        """Spark calls this also when commit() itself raised: only what no decision names is rolled back."""
+        """Rolls back only what no decision names: Spark calls this also when commit() itself raised."""
         written = [message for message in messages if isinstance(message, Written)]
         if self.transactional and written:
             halves = [half for message in written for half in message.halves]

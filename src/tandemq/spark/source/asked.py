@@ -53,7 +53,7 @@ class Asked:
         return dataclasses.replace(options, **changes) if changes else options
 
     def _broker_may_filter(self, options: SelectOptions) -> bool:
-        """Whether tags can be compared in the queue already, by their hash.
+        """Returns whether tags can be compared in the queue already, by their hash.
 
         Queues of system topics have something else in its place: that of a delayed message is when it is due.
         """
@@ -110,7 +110,7 @@ def taken_from(given: Mapping[str, str]) -> tuple[dict[str, str], Asked]:
 
 
 def asked_of(conditions: list[list[Any]]) -> Asked:
-    """From [[column, operator, values], ...]: `in` for equality, and lt, le, gt, ge."""
+    """Builds the conditions from [[column, operator, values], ...]: `in` for equality, and lt, le, gt, ge."""
     found: dict[str, Any] = {}
     for column, operator, values in conditions:
         if operator == "in" and column in _SETS:
@@ -150,7 +150,7 @@ def _tighter(choose: Any, given: int | None, asked: int | None) -> int | None:
 
 
 def _names_queues(options: Options) -> bool:
-    """Whether options name queues, which must then exist among those that are looked at."""
+    """Returns whether options name queues, which must then exist among those that are examined."""
     return any(
         "{" in text
         for text in (

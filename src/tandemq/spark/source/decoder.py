@@ -106,7 +106,7 @@ class Decoder:
         self._hosts: dict[bytes, str] = {}
 
     def report(self, physical_offset: int, text: str, size: int) -> None:
-        """A damaged place: an error, or a note when permissive."""
+        """Reports a damaged place: raises an error, or takes a note when permissive."""
         if not self.permissive:
             raise CorruptRecord(f"{text}; mode=permissive skips and counts damaged records")
         self.damage.add(text, size)
@@ -114,7 +114,7 @@ class Decoder:
             self._reported.append((physical_offset, text))
 
     def decode(self, buffer: Any, positions: Positions, base: int | None = None) -> Iterator[pa.RecordBatch]:
-        """The wanted records among those at `positions` (ascending; each ends inside the buffer).
+        """Returns the wanted records among those at `positions` (ascending; each ends inside the buffer).
 
         `base`: physical offset of the buffer in the log; then each record must carry its own place.
         """
@@ -130,7 +130,7 @@ class Decoder:
             yield from self._batches(fields, topics, texts)
 
     def leftovers(self) -> Iterator[pa.RecordBatch]:
-        """Rows for the damage met so far (when the schema has the column for it)."""
+        """Returns rows for the damage met so far (when the schema has the column for it)."""
         if self._reported:
             reported, self._reported = self._reported, []
             values: dict[str, pa.Array] = {
@@ -169,7 +169,10 @@ class Decoder:
         return fields.selected(keep)
 
     def _selected(self, fields: ArrowFields) -> tuple[ArrowFields, pa.Array | None]:
-        """The records in the wanted time range and topics; the topics as a dictionary column if they were read."""
+        """Returns the records in the wanted time range and topics.
+
+        The topics as a dictionary column if they were read.
+        """
         wanted = self.wanted
         if wanted.stored_from_ms is not None or wanted.stored_before_ms is not None:
             stored = fields.store_timestamp()
@@ -339,7 +342,10 @@ class Decoder:
         return _overlaid(unique, missing, made)
 
     def _bodies(self, fields: ArrowFields) -> Iterator[tuple[int, int, pa.Array]]:
-        """(start, stop, bodies) of runs of rows: one run, or several when decompressed bodies would grow too much."""
+        """Yields (start, stop, bodies) of runs of rows.
+
+        One run, or several when decompressed bodies would grow too much.
+        """
         bodies = fields.gather(fields.body_at, fields.body_size)
         packed = np.flatnonzero(fields.sys_flag & COMPRESSED)
         if not len(packed):
@@ -382,14 +388,14 @@ def _run(bodies: pa.Array, start: int, stop: int, rows: list[int], inflated: lis
 
 
 def _overlaid(column: pa.Array, rows: npt.NDArray[np.int64], values: pa.Array) -> pa.Array:
-    """The column with some rows replaced."""
+    """Returns the column with some rows replaced."""
     index = np.arange(len(column))
     index[rows] = len(column) + np.arange(len(rows))
     return pa.concat_arrays([column, values]).take(of_numbers(index))
 
 
 def _from_dictionary(names: list[str], indices: pa.Array) -> pa.Array:
-    """The column with these distinct values; most batches have one."""
+    """Returns the column with these distinct values; most batches have one."""
     if len(names) == 1:
         return repeated(names[0], len(indices))
     return of_texts(names).take(indices)

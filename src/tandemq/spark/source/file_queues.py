@@ -47,7 +47,7 @@ class FileAccess:
     def _stores(self) -> Iterator[StoreFiles]:
         yield from LogPlanner(self._options).stores()
 
-    def ranges(self) -> Ranges:
+    def ranges(self, *, complete: bool = False) -> Ranges:
         planner = LogPlanner(self._options)
         found: dict[QueueRef, Range] = {}
         for store in planner.stores():
@@ -67,7 +67,7 @@ class FileAccess:
         return found
 
     def farthest(self, queues: list[QueueRef]) -> Ranges:
-        """There is one member: the files."""
+        """Returns the only member there is: the files."""
         ranges = self.ranges()
         return {queue: ranges[queue] for queue in queues if queue in ranges}
 
@@ -145,4 +145,4 @@ class FileAccess:
             yield from scan_entries(segments, entries, decoder, rows_max, _Numbered(numbers, deleted))
 
     def commit_group(self, group: str, done: Offsets) -> None:
-        """Files have no groups."""
+        """Does nothing: files have no groups."""

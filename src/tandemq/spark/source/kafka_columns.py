@@ -49,7 +49,7 @@ def kafka_headers(texts: PropertyTexts, wanted: pa.DataType) -> pa.Array:
 def _with_binary(
     names: pa.Array, values: pa.Array, ends: "np.ndarray[tuple[int], np.dtype[np.int32]]", binary: pa.Array
 ) -> pa.Array:
-    """The values, decoded where the row says that they are base64."""
+    """Returns the values, decoded where the row says that they are base64."""
     made, known = values.to_pylist(), names.to_pylist()
     for row, text in enumerate(binary.to_pylist()):
         encoded = {unquote(name) for name in text.split(",")} if text else set()

@@ -110,7 +110,7 @@ class Numbering:
 
     @classmethod
     def of(cls, counts: Mapping[tuple[str, str], int]) -> "Numbering":
-        """From (topic, broker) -> how many queues the topic has there."""
+        """Builds the offsets from (topic, broker) -> how many queues the topic has there."""
         bases: dict[str, dict[str, int]] = {}
         following: dict[str, int] = {}
         for (topic, broker), count in sorted(counts.items()):
@@ -190,7 +190,7 @@ def check_order(options: SelectOptions, starts: Offsets, stops: Offsets) -> Offs
 
 
 def _specific(text: str, name: str, ranges: Ranges, unnamed: str, numbering: Numbering) -> Offsets:
-    """Offsets from earliest, latest or JSON; queues that the JSON does not name get `unnamed`."""
+    """Returns offsets from earliest, latest or JSON; queues that the JSON does not name get `unnamed`."""
     given = offsets_of(text, name)
     if isinstance(given, str):
         return {queue: _resolved(given, bounds) for queue, bounds in ranges.items()}
@@ -214,7 +214,7 @@ def _resolved(word: str, bounds: Range) -> int:
 
 
 def _by_queue(given: ByQueue, name: str, ranges: Ranges, numbering: Numbering) -> Iterable[tuple[QueueRef, int]]:
-    """JSON by topic or broker/topic, matched to queues; a name that matches none is an error."""
+    """Matches JSON by topic or broker/topic to queues; a name that matches none is an error."""
     by_name: dict[tuple[str, int], list[QueueRef]] = {}
     for queue in ranges:
         by_name.setdefault((queue.topic, numbering.number(queue)), []).append(queue)

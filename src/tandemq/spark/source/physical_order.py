@@ -45,7 +45,7 @@ class LogPartition(InputPartition):
 
 
 def wanted_of(options: FileOptions) -> Wanted:
-    """The row filter that the options describe."""
+    """Returns the row filter that the options describe."""
     topics = frozenset(options.topics)
     unselected = None if topics else _Unselected(options)
     return Wanted(
@@ -79,7 +79,7 @@ class LogPlanner:
         return find_stores(self.options.path, self.options.broker_name)
 
     def bounds(self, store: StoreFiles) -> tuple[int, int, list[Segment]]:
-        """(first offset, end, segments) of what may be read now."""
+        """Returns first offset, end and segments of what may be read now."""
         confirmed = store.confirmed()  # first: what is confirmed now is in the files that are listed then
         segments = store.segments()
         if not segments:
@@ -316,7 +316,7 @@ def _log_of(stored: dict[str, Any]) -> dict[str, int]:
 
 
 def _bounded(segments: list[Segment], start: int, end: int, size: int) -> int:
-    """A record boundary about `size` bytes after start, at most `end`."""
+    """Returns a record boundary about `size` bytes after start, at most `end`."""
     target = start + size
     if target >= end:
         return end

@@ -25,7 +25,7 @@ _IDLE_PROCESSORS_MIN = 0.3
 
 
 def handed_over(source: Iterator[Item], when: Prefetch, idle: "IdleProcessors | None" = None) -> Iterator[Item]:
-    """The items of a source as Spark asks for them, prepared ahead where that pays."""
+    """Yields the items of a source as Spark asks for them, prepared ahead where that pays."""
     if when is Prefetch.AUTO:
         idle = idle or IdleProcessors(SystemClock())
         for item in source:
@@ -37,7 +37,7 @@ def handed_over(source: Iterator[Item], when: Prefetch, idle: "IdleProcessors | 
 
 
 def _idle_seconds() -> float:
-    """Of all processors since the machine started, waiting for a disk included; 0 where the system does not say."""
+    """Returns the idle time of all processors since the machine started; 0 where the system does not say."""
     try:
         _, _, _, _, idle, waiting, *_ = Path("/proc/stat").read_text().split(maxsplit=7)
     except OSError:
@@ -54,13 +54,13 @@ class IdleProcessors:
         self._began, self._before = clock.monotonic(), seconds()
 
     def so_far(self) -> float | None:
-        """None until enough time has passed to tell."""
+        """Returns None until enough time has passed to tell."""
         took = self._clock.monotonic() - self._began
         return (self._seconds() - self._before) / took if took >= _LOOK_SECONDS else None
 
 
 def prefetched(source: Iterator[Item]) -> Iterator[Item]:
-    """The same items in the same order; an error of the source is raised where its item would be."""
+    """Yields the same items in the same order; an error of the source is raised where its item would be."""
     ready: Queue[tuple[str, Item | BaseException | None]] = Queue(_DEPTH)
     stopped = threading.Event()
 

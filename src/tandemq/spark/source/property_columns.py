@@ -56,7 +56,10 @@ class PropertyTexts:
         self._mark_rows = self._marks_before()
 
     def _marks_before(self) -> npt.NDArray[np.int32]:
-        """How many marks come before each text, and in all. Texts of one producer have equally many: no search then."""
+        """Returns how many marks come before each text, and in all.
+
+        Texts of one producer have equally many: no search then.
+        """
         marks = self._marks
         each, rest = divmod(len(marks), self.count) if self.count else (0, 0)
         self._even = each > 0 and not rest and bool((marks[each - 1 :: each] == self._offsets[1:] - 1).all())
@@ -65,7 +68,7 @@ class PropertyTexts:
         return np.searchsorted(marks, self._offsets).astype(np.int32)
 
     def _irregular_rows(self) -> npt.NDArray[np.int64]:
-        """Rows that must be rewritten before tokens can be read off."""
+        """Returns rows that must be rewritten before tokens can be read off."""
         marks, kinds = self._marks, self._kinds
         regular = (
             len(marks) % 2 == 0
@@ -79,7 +82,10 @@ class PropertyTexts:
         return np.unique(np.concatenate(rows))
 
     def _rows_with_bad_separators(self, kinds: npt.NDArray[np.uint8]) -> npt.NDArray[np.int64]:
-        """The alternation is broken somewhere: test each text by itself (its marks alternate, its count is even)."""
+        """Tests each text by itself, because the alternation is broken somewhere.
+
+        Its marks alternate, its count is even.
+        """
         first = np.repeat(self._mark_rows[:-1], np.diff(self._mark_rows))
         expected = np.where((np.arange(len(kinds)) - first) % 2 == 0, _NAME_END, _VALUE_END)
         wrong = np.flatnonzero(kinds != expected)
@@ -120,7 +126,7 @@ class PropertyTexts:
         return self._mark_rows >> 1
 
     def _name_hashes(self) -> npt.NDArray[np.uint64]:
-        """A number per name: equal names have equal numbers; other names nearly never do."""
+        """Returns a number per name: equal names have equal numbers; other names nearly never do."""
         stops = self._marks[0::2].astype(np.int64)
         starts = np.empty_like(stops)
         if len(stops):
@@ -143,7 +149,10 @@ class PropertyTexts:
         return padded
 
     def _words_at(self, at: npt.NDArray[np.int64]) -> npt.NDArray[np.uint64]:
-        """The 8 bytes at each place, from two aligned reads: numpy's own unaligned gather is several times slower."""
+        """Returns the 8 bytes at each place, from two aligned reads.
+
+        Numpy's own unaligned gather is several times slower.
+        """
         words = self._padded.view("<u8")
         low, bits = at >> 3, ((at & 7) << 3).astype(np.uint64)
         # A shift by 64 is undefined, so the upper part goes by 63 - bits and then by one more.
@@ -201,13 +210,13 @@ class PropertyTexts:
         return numbers_in(of_numbers(shape).dictionary_encode().indices)
 
     def _names_are_all_the_same(self) -> bool:
-        """Whether all texts have the names of the first, as those of one producer nearly always do."""
+        """Returns whether all texts have the names of the first, as those of one producer nearly always do."""
         if not self._even or len(self._marks) % (2 * self.count):
             return False
         return _have_same_content(self._names(), self._repeated_names)
 
     def _names(self) -> pa.Array:
-        """All names, one after the other."""
+        """Returns all names, one after the other."""
         offsets = np.append(np.int32(0), self._marks)
         offsets[2::2] += 1
         spans = _spans(offsets, self._text)
@@ -245,7 +254,7 @@ class PropertyTexts:
         return pa.Array.from_buffers(pa.string(), each * self.count, buffers)
 
     def as_map(self, wanted: pa.DataType) -> pa.Array:
-        """The map column."""
+        """Returns the map column."""
         if self._dicts is not None:
             return pa.array([list(properties.items()) for properties in self._dicts], type=wanted)
         names = self._repeated_names if self._has_one_shape else self._names()
@@ -253,7 +262,7 @@ class PropertyTexts:
         return pa.MapArray.from_arrays(of_numbers(self._pair_rows), names, values, type=wanted)
 
     def value_of(self, name: str) -> pa.Array:
-        """One property of every message as a string column; null where it is missing."""
+        """Returns one property of every message as a string column; null where it is missing."""
         if self._dicts is not None:
             return pa.array([properties.get(name) for properties in self._dicts], type=pa.string())
         if self._shapes is None:
@@ -272,7 +281,7 @@ class PropertyTexts:
 
 
 def _with_last_separator(texts: pa.Array) -> pa.Array:
-    """Some clients leave the last separator out: texts that lack it get it."""
+    """Adds the last separator to texts that lack it: some clients leave it out."""
     if not len(texts):
         return texts
     offsets, text = _parts(texts)
@@ -287,20 +296,20 @@ def _with_last_separator(texts: pa.Array) -> pa.Array:
 
 
 def _have_same_content(one: pa.Array, other: pa.Array) -> bool:
-    """Whether two string columns without nulls are equal; by their buffers, which is quickest."""
+    """Returns whether two string columns without nulls are equal; by their buffers, which is quickest."""
     (offsets, text), (other_offsets, other_text) = _parts(one), _parts(other)
     return np.array_equal(offsets, other_offsets) and np.array_equal(text, other_text)
 
 
 def _spans(offsets: npt.NDArray[np.int32], text: npt.NDArray[np.uint8]) -> pa.Array:
-    """The text cut at the offsets, as strings that share its memory."""
+    """Returns the text cut at the offsets, as strings that share its memory."""
     return pa.Array.from_buffers(
         pa.string(), max(0, len(offsets) - 1), [None, pa.py_buffer(offsets), pa.py_buffer(text)]
     )
 
 
 def _parts(texts: pa.Array) -> tuple[npt.NDArray[np.int32], npt.NDArray[np.uint8]]:
-    """Offsets and bytes of a string or binary column that starts at offset 0 of its buffers."""
+    """Returns offsets and bytes of a string or binary column that starts at offset 0 of its buffers."""
     _, offsets_buffer, data = texts.buffers()
     offsets = np.frombuffer(offsets_buffer, dtype=np.int32, count=len(texts) + 1)
     size = int(offsets[-1])

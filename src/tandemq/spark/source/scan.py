@@ -57,7 +57,7 @@ class LogRange:
 
 
 def plan_ranges(store: str, segments: list[Segment], start: int, stop: int, size_max: int) -> list[LogRange]:
-    """[start, stop) of the log as ranges of at most `size_max` bytes, none across a segment's end."""
+    """Divides [start, stop) of the log into ranges of at most `size_max` bytes, none across a segment's end."""
     ranges = []
     for segment in segments:
         low, high = max(start, segment.start), min(stop, segment.stop)
@@ -71,7 +71,7 @@ def plan_ranges(store: str, segments: list[Segment], start: int, stop: int, size
 
 
 def scan(piece: LogRange, decoder: Decoder, rows_max: int) -> Iterator[pa.RecordBatch]:
-    """The messages that begin in the range, in physical order."""
+    """Yields the messages that begin in the range, in physical order."""
     segment = piece.segment
     base = segment.start
     buffer = mapped(segment.path)
@@ -101,7 +101,7 @@ def scan(piece: LogRange, decoder: Decoder, rows_max: int) -> Iterator[pa.Record
 
 
 def _plausible(buffer: Any, at: int, limit: int, base: int) -> bool:
-    """Whether a record or the segment's blank begins here."""
+    """Returns whether a record or the segment's blank begins here."""
     return walk(buffer, at, at + 1, limit, base=base).end in (End.LIMIT, End.BLANK)
 
 
@@ -119,7 +119,7 @@ def _over_damage(piece: LogRange, decoder: Decoder, buffer: Any, at: int, end: E
 
 
 def runs(positions: Positions) -> Iterator[Positions]:
-    """The records in runs of about RUN_BYTES bytes."""
+    """Yields the records in runs of about RUN_BYTES bytes."""
     start = 0
     while start < len(positions):
         end = max(int(np.searchsorted(positions, positions[start] + RUN_BYTES)), start + 1)
@@ -130,7 +130,7 @@ def runs(positions: Positions) -> Iterator[Positions]:
 def decoded(
     decoder: Decoder, buffer: Any, positions: Positions, base: int | None, rows_max: int
 ) -> Iterator[pa.RecordBatch]:
-    """The records as batches of a size that suits Spark: decoded together, handed over in slices."""
+    """Yields the records as batches of a size that suits Spark: decoded together, handed over in slices."""
     for whole in decoder.decode(buffer, positions, base):
         rows = whole.num_rows
         parts = max(-(-whole.nbytes // BATCH_BYTES), -(-rows // rows_max))
@@ -183,7 +183,7 @@ def _tell_gone(
 
 
 def _agreeing(buffer: Any, positions: Positions, sizes: Positions, base: int, decoder: Decoder) -> Positions:
-    """Positions where a record of the entry's size begins; others are damage."""
+    """Returns positions where a record of the entry's size begins; others are damage."""
     good = are_records(buffer, positions, sizes)
     for index in np.flatnonzero(~good).tolist():
         position, size = int(positions[index]), int(sizes[index])

@@ -55,7 +55,7 @@ _MAPS_MAX = 8
 
 
 def mapped(path: str) -> mmap.mmap:
-    """The file, mapped; a few are kept open between tasks of one worker process."""
+    """Returns the mapped file; a few are kept open between tasks of one worker process."""
     with open(path, "rb") as file:
         status = os.fstat(file.fileno())
         key = (path, status.st_ino, status.st_size)
@@ -91,7 +91,7 @@ class StoreFiles:
         return inside if inside.is_dir() else self.root
 
     def segments(self) -> list[Segment]:
-        """The log's files in order; a hole between them is an error that names it."""
+        """Returns the log's files in order; raises an error that names a hole between them."""
         found = []
         for name in sorted(os.listdir(self.log_directory)):
             if layout.is_segment_name(name):
@@ -108,7 +108,7 @@ class StoreFiles:
         return found
 
     def confirmed(self) -> int | None:
-        """Up to where the replicas agree for good, if this store knows; None for stores of RocketMQ itself.
+        """Returns up to where the replicas agree for good, if this store knows; None for stores of RocketMQ itself.
 
         Our nodes keep it in `replica.json`, and in the checkpoint's confirmPhyOffset, which moves with every flush.
         """
@@ -118,7 +118,7 @@ class StoreFiles:
         return max(confirmed, CheckpointFile(_content(self.root / layout.CHECKPOINT)).read().confirmed_offset)
 
     def queues(self) -> Iterator[tuple[str, int]]:
-        """(topic, queue id) of every consume queue."""
+        """Returns topic and queue id of every consume queue."""
         root = self.root / layout.CONSUME_QUEUE
         if not root.is_dir():
             raise ConfigError(
@@ -142,7 +142,7 @@ def _content(path: Path) -> bytes:
 
 
 def find_stores(paths: str, label: str = "") -> list[StoreFiles]:
-    """The stores that a comma-separated list of directories and globs names; each must hold a log."""
+    """Returns the stores that a comma-separated list of directories and globs names; each must hold a log."""
     found: list[Path] = []
     for pattern in (part.strip() for part in paths.split(",")):
         pattern = pattern.removeprefix("file://").removeprefix("file:")  # catalogs write the second form
@@ -170,7 +170,7 @@ def find_stores(paths: str, label: str = "") -> list[StoreFiles]:
 
 
 def label_of(root: Path, among: list[Path]) -> str:
-    """The shortest name that tells the stores apart: the directory's, its parent's for `…/store`, or the whole path."""
+    """Returns the shortest name that tells the stores apart: the directory's, its parent's, or the whole path."""
     for name in (_short_name, str):
         if len({name(other) for other in among}) == len(set(among)):
             return name(root)
@@ -186,7 +186,7 @@ def _short_name(root: Path) -> str:
 
 
 def log_end(segments: list[Segment], limit: int | None, known: int = 0) -> int:
-    """The end of the last whole record at or below `limit`; `known` is an earlier answer to go on from.
+    """Returns the end of the last whole record at or below `limit`; `known` is an earlier answer to go on from.
 
     What is not a record ends the log, as in a broker's recovery, unless a record follows it: then the middle is
     damaged, which reading will report, and the log goes on after it.
@@ -263,7 +263,7 @@ def _leapt(buffer: mmap.mmap, at: int, stop: int, base: int) -> int:
 
 
 def first_store_time(segment: Segment) -> int | None:
-    """Store timestamp of a segment's first record; None if it has none."""
+    """Returns the store timestamp of a segment's first record; None if it has none."""
     buffer = mapped(segment.path)
     if not looks_like_record(buffer, 0, len(buffer), segment.start):
         return None

@@ -1,24 +1,23 @@
-"""Whether what a replica has stored fits to what its coordinator has; and where the brokers of a register are.
+"""Whether what a replica has stored fits to what its coordinator has; and where the brokers of a register are.  Pure.
 
 What is stored came from the coordinator, so what is read there afterwards is never older, unless it lost something:
 then nobody begins anew over it, and the operator is told what to do.
 """
 
-import asyncio
-
-from tandemq.broker.coordinator import Coordinator
 from tandemq.codec.ha_register import GROUP_HOME, Register
 from tandemq.replication.epochs import place_of
+from tandemq.replication.known_keys import KnownKeys
 from tandemq.replication.register import is_newer
 
-PROBE_SECONDS = 0.3
 
+def refusal_of(keys: KnownKeys, home: str, stored: Register | None) -> str:
+    """Why a replica with this stored register takes no part with what etcd has, and what to do.
 
-def refusal_of(coordinator: Coordinator, stored: Register | None) -> str:
-    """Why a replica with this stored register takes no part with that coordinator, and what to do."""
-    found = coordinator.register
-    if coordinator.damage:
-        return f'{coordinator.damage}; see docs/operations.md, "etcd was lost"'
+    `home`: how a register names the etcd that was read.
+    """
+    found = keys.register
+    if keys.damage:
+        return f'{keys.damage}; see docs/operations.md, "etcd was lost"'
     if stored is None:
         return ""
     if found is None and stored.home == GROUP_HOME:
@@ -32,9 +31,9 @@ def refusal_of(coordinator: Coordinator, stored: Register | None) -> str:
         return f"etcd has the register of another group of this name ({found.group_id}, not {stored.group_id})"
     if found.home == GROUP_HOME:
         return "the register of this group lives in the group itself: take haCoordinator out of the file"
-    if found.home != coordinator.home or (stored.home != found.home and not is_newer(found, stored)):
+    if found.home != home or (stored.home != found.home and not is_newer(found, stored)):
         return (
-            f"the register lives in {found.home}, this is {coordinator.home}: etcd was restored from a backup, or "
+            f"the register lives in {found.home}, this is {home}: etcd was restored from a backup, or "
             'haCoordinator names another one; see docs/operations.md, "etcd was lost"'
         )
     if is_newer(stored, found):
@@ -49,16 +48,3 @@ def refusal_of(coordinator: Coordinator, stored: Register | None) -> str:
 def address_of(register: Register, replica: str) -> str:
     member = register.find(replica)
     return (member.address if member is not None else "") or place_of(replica)
-
-
-async def is_refused(host: str, port: int) -> bool:
-    """Whether a host answers that nobody listens on a port: not silence, not an unreachable network."""
-    try:
-        async with asyncio.timeout(PROBE_SECONDS):
-            _, writer = await asyncio.open_connection(host, port)
-    except ConnectionRefusedError:
-        return True
-    except (OSError, TimeoutError):
-        return False
-    writer.close()
-    return False

@@ -1,9 +1,9 @@
-"""How it is known that a process is dead; tests/unit/broker/test_coordinator.py has what fits to what."""
+"""How it is known that a process is dead."""
 
 import asyncio
 
 from tandemq.broker.addresses import free_port
-from tandemq.broker.register_fit import is_refused
+from tandemq.broker.dead_process import is_refused
 
 HOST = "127.0.0.1"
 
