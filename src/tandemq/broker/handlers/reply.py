@@ -12,7 +12,8 @@ from tandemq.broker.live_config import LiveConfig
 from tandemq.broker.new_message import NewMessage
 from tandemq.broker.tables.members import Members
 from tandemq.broker.tables.topics import TopicTable
-from tandemq.broker.writer import MessageWriter, WriteRefused
+from tandemq.broker.write_gate import WriteRefused
+from tandemq.broker.writer import MessageWriter
 from tandemq.clock import Clock
 from tandemq.codec.codes import RequestCode, ResponseCode
 from tandemq.codec.command import Command, encode_response

@@ -259,8 +259,9 @@ class SendHandlers:
         if len(properties) > PROPERTIES_MAX:
             raise _bad_properties(len(properties))
         writer = self._writer
-        if writer.refusal is not None or writer.fence is not None:
-            writer.check()
+        gate = writer.gate
+        if gate.refusal is not None or gate.fence is not None:
+            gate.check()
         waits = writer.waits or target.level is not None
         if waits:
             writer.check_room()
@@ -288,7 +289,7 @@ class SendHandlers:
             return None
         if flag & ONEWAY_FLAG:
             return None
-        if writer.fence is not None:
+        if gate.fence is not None:
             # One copy is enough, but another's lease may still live: the writer knows.
             answer = _Answer(connection, opaque, flag, (physical_offset,), queue_id, queue_offset, key)
             self._reply_later(answer, physical_offset + stored_size, ONE_COPY)
