@@ -45,20 +45,26 @@ class KnownKeys:
     def unanswered(self) -> None:
         self.is_away = True
 
-    def answered(self, asked_at: float, revision: int) -> bool:
-        """Notes that etcd answered, at this revision of the whole store; False: it was further once."""
+    def answered(self, asked_at: float, revision: int, floor: int) -> None:
+        """Notes that etcd answered, at this revision of the whole store.
+
+        `floor`: the revision of the register that was known when the question left.  An answer that was overtaken by
+        newer ones is below what is known by now; one below its floor says that etcd has lost something.  Then all that
+        it holds is looked at anew, and only a register that is no older than the one known ends the damage.
+        """
         self.is_away = False
         self.read_at = asked_at
-        if revision < self.revision:
-            self.damage = f"etcd is at revision {revision}, it was at {self.revision} before"
-            return False
-        return True
+        if revision < floor:
+            self.damage = f"etcd is at revision {revision}, it was at {floor} before"
+            self.revision = self._holder_revision = 0
+            self.holder, self.holder_lease = None, 0
 
     def told_register(self, data: bytes | None, revision: int) -> Register | None:
-        """Notes what the key holds since `revision`, None for nothing; returns a register that is news."""
+        """Notes what the key holds since `revision`, None for nothing at that one; returns a register that is news."""
         if data is None:
-            if self.register is not None:
+            if self.register is not None and revision >= self.revision:
                 self.damage = "the register of this group is gone from etcd"
+                self.revision = 0  # a swap that puts it there again finds no key
             return None
         if revision <= self.revision:
             return None
@@ -67,14 +73,16 @@ class KnownKeys:
         except msgspec.DecodeError as error:
             self.damage = f"the register in etcd can't be read: {error}"
             return None
-        if self.register is not None and not is_newer(register, self.register):
+        if self.register is not None and register != self.register and not is_newer(register, self.register):
+            self.revision = revision
             self.damage = (
                 f"the register in etcd is of epoch {register.epoch}, revision {register.revision}, older than the one "
                 f"it had before ({self.register.epoch}, {self.register.revision})"
             )
             return None
+        is_news = register != self.register
         self.took(register, revision)
-        return register
+        return register if is_news else None
 
     def took(self, register: Register, revision: int) -> None:
         """Notes that etcd has this register since `revision`."""

@@ -16,7 +16,7 @@ REGISTER = Register(
 
 def keys_of(*, holder: bool) -> KnownKeys:
     keys = KnownKeys()
-    keys.answered(1.0, 5)
+    keys.answered(1.0, 5, floor=0)
     keys.told_register(msgspec.json.encode(REGISTER), 5)
     if holder:
         keys.told_holder(msgspec.json.encode(Holder(REGISTER.holder, 1)), 7, 5)
@@ -42,7 +42,7 @@ def test_a_word_holds_for_a_lease_even_if_etcd_is_back() -> None:
     assert "does not follow" in candidacy.vouch("z:1#z", 1, REGISTER, keys, 10.0)
     assert "does not follow" in candidacy.vouch("a:1#x", 2, REGISTER, keys, 10.0)
     assert candidacy.vouch("a:1#x", 1, REGISTER, keys, 10.0) == ""
-    keys.answered(10.1, 6)
+    keys.answered(10.1, 6, floor=5)
     assert seen(candidacy, keys, 11.9).holder_lives
     assert not candidacy.may_take_over(keys, 11.9)  # an operator's order waits too
     assert candidacy.may_take_over(keys, 12.0)
