@@ -65,6 +65,8 @@ TEMPLATE_SIZE_MAX = 1024
 """Longer texts are not remembered: bounds the memory of all templates to 16 MiB."""
 MANY_SIZE_MIN = 32 << 10
 """Less log than this is dispatched record by record."""
+MANY_ROWS_MIN = 256
+"""So are fewer records than this, told by the size of the first: what arrays cost before they save anything."""
 MANY_SIZE_MAX = 4 << 20
 KeyBatch: TypeAlias = tuple[list[int], list[int], list[int]]
 """Keys on their way to the index, in log order: hashes, physical offsets and store times of their messages."""
@@ -127,7 +129,7 @@ class LogDispatcher:
 
     def _part(self, view: memoryview, base: int, at: int, stop: int, enough: int) -> int:
         """Dispatches within one segment from `at`, many at a time where that pays; where it stopped."""
-        if enough - at < MANY_SIZE_MIN:
+        if enough - at < MANY_SIZE_MIN or enough - at < MANY_ROWS_MIN * _INT.unpack_from(view, at)[0]:
             return self._one_by_one(view, base, at, stop, enough)
         if self._one_by_one_left <= 0:
             reached = self._many(view, base, at, stop, min(enough, at + MANY_SIZE_MAX))
