@@ -7,6 +7,7 @@ NAME is a benchmark (`broker.async`), a module (`broker`) or `all`.
 
 import argparse
 import importlib
+import json
 import pkgutil
 import sys
 
@@ -74,7 +75,11 @@ def show(found: dict[str, frame.Benchmark], unusable: dict[str, str]) -> None:
 
 
 def main() -> int:
-    parser = argparse.ArgumentParser(prog="bench", description=__doc__)
+    parser = argparse.ArgumentParser(
+        prog="tandemq bench",
+        description=__doc__,
+        epilog="Examples: `tandemq bench`, `tandemq bench broker.async --rounds 1`, `tandemq bench all --scale 0.01`",
+    )
     parser.add_argument("names", nargs="*", help="benchmarks, modules, `all`; or `report` alone")
     parser.add_argument("--rounds", type=int, help="instead of the benchmark's own number")
     parser.add_argument("--scale", type=float, default=1.0, help="fraction of the work; below 1 nothing is kept")
@@ -84,6 +89,7 @@ def main() -> int:
     parser.add_argument("--etcd", default="3.4", help="of `failover-chaos`: the distribution's 3.4, 3.5, or a path")
     parser.add_argument("--nodes", type=int, default=1, choices=(1, 3), help="of `failover-chaos`: nodes of etcd")
     parser.add_argument("--only", default="", help="of `failover-chaos`: faults whose name has this in it")
+    parser.add_argument("--json", action="store_true", help="list them as JSON")
     a = parser.parse_args()
     if a.names == ["soak"]:
         from bench import soak
@@ -98,7 +104,11 @@ def main() -> int:
         return 0
     found, unusable = discover()
     if not a.names:
-        show(found, unusable)
+        if a.json:
+            rows = [{"name": name, "what": one.what, "sides": list(one.sides)} for name, one in found.items()]
+            print(json.dumps(rows, indent=2))
+        else:
+            show(found, unusable)
         return 0
     failed = [name for name in choose(found, a.names) if not run(name, found[name], a.rounds, a.scale)]
     if failed:
