@@ -18,6 +18,7 @@ NOT_BENCHMARKS = {
     "beside_spark",
     "chaos",
     "client_load",
+    "failover_java",
     "frame",
     "load",
     "memory",
