@@ -27,6 +27,8 @@ NOT_BENCHMARKS = {
     "site_link",
     "soak",
     "soak_ledger",
+    "spark_kills",
+    "spark_kills_driver",
     "thin_link",
 }
 

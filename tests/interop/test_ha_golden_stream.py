@@ -12,7 +12,8 @@ from tandemq.model.ack_level import AckLevel
 from tandemq.replication.acks import AckQueue
 from tandemq.replication.decisions import Append, Close, Decision, LogEnds, Opened, Prepare, Save, Send
 from tandemq.replication.epochs import ReplicaRecord
-from tandemq.replication.master_state import MasterState, MasterTerms
+from tandemq.replication.master_state import MasterState
+from tandemq.replication.mastership.core import MasterTerms
 from tandemq.replication.slave_state import ClassicSlaveState, SlaveTerms
 
 STREAM = Path(__file__).parents[1] / "golden" / "rocketmq-4.9.7" / "ha-stream.jsonl.gz"
@@ -128,11 +129,11 @@ class Master:
                 self.sent += decision.data
 
     def stream(self, session: int) -> None:
-        while (batch := self.state.next_batch(session, 0.0)) is not None:
+        while (batch := self.state.streaming.next_batch(session, 0.0)) is not None:
             size = min(batch.size_max, SEGMENT - batch.offset % SEGMENT)
             data = self.bytes[batch.offset : batch.offset + size]
-            self.sent += self.state.frame_header(session, data) + data
-            self.state.sent(session, batch.offset + size, 0.0)
+            self.sent += self.state.streaming.frame_header(session, data) + data
+            self.state.streaming.sent(session, batch.offset + size, 0.0)
 
 
 def test_our_master_takes_the_real_slaves_reports_and_sends_the_same_bytes() -> None:

@@ -17,7 +17,9 @@ from tandemq.errors import CodecError, CorruptLog
 from tandemq.formats.crc import crc32
 from tandemq.replication import replica_file
 from tandemq.replication.epochs import ReplicaRecord
-from tandemq.replication.master_state import PROOF_WAIT, UNPROVEN_MAX, Phase
+from tandemq.replication.mastership.core import Phase
+from tandemq.replication.mastership.housekeeping import PROOF_WAIT
+from tandemq.replication.served import UNPROVEN_MAX
 from tandemq.store.disk import FileDisk
 
 KEY = "a key that nobody guesses"
@@ -291,7 +293,7 @@ def test_asking_again_in_a_session_that_stands_is_sealed_as_well() -> None:
     slave.connect()
     for frame in slave.takes():
         master.hear(frame)
-    master.state._challenge(out := [], master.state.sessions[1], 0.0)
+    master.state.followers.challenge(out := [], master.state.sessions[1], 0.0)
     master.act(out)
     first, second = master.takes()
     assert not first[3] & 128
@@ -365,7 +367,7 @@ def test_classic_slaves_are_served_where_the_operator_says_so(key: str, allowed:
     master = MasterEnd(key, LOG, classic_peers=allowed)
     master.connect()
     master.hear(bytes(8))
-    assert (master.state.next_batch(1, 0.0) is not None) == served
+    assert (master.state.streaming.next_batch(1, 0.0) is not None) == served
     if not served:
         assert [one.reason for one in master.closed] == [Reason.CLASSIC_REFUSED]
 

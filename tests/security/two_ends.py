@@ -22,7 +22,8 @@ from tandemq.replication.decisions import (
     Truncate,
 )
 from tandemq.replication.epochs import ReplicaRecord
-from tandemq.replication.master_state import MasterState, MasterTerms, Phase
+from tandemq.replication.master_state import MasterState
+from tandemq.replication.mastership.core import MasterTerms, Phase
 from tandemq.replication.slave_state import SlaveState, SlaveTerms
 
 SESSION = 1
@@ -69,11 +70,11 @@ class MasterEnd:
 
     def stream(self, session: int = SESSION) -> None:
         """Sends what the slave lacks, one frame after the other."""
-        while (batch := self.state.next_batch(session, 0.0)) is not None:
+        while (batch := self.state.streaming.next_batch(session, 0.0)) is not None:
             data = bytes(self.log[batch.offset : batch.offset + batch.size_max])
-            packed = self.state.packed_frame(session, data)
-            self.out[session].append(packed or self.state.frame_header(session, data) + data)
-            self.state.sent(session, batch.offset + len(data), 0.0)
+            packed = self.state.streaming.packed_frame(session, data)
+            self.out[session].append(packed or self.state.streaming.frame_header(session, data) + data)
+            self.state.streaming.sent(session, batch.offset + len(data), 0.0)
 
     def append(self, data: bytes) -> None:
         self.log += data

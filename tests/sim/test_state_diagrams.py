@@ -5,13 +5,14 @@ import inspect
 import re
 from collections.abc import Iterator
 from enum import Enum
+from pathlib import Path
 from types import ModuleType
 from typing import Any
 
 import pytest
 
-from tandemq.replication import master_state, slave_state
-from tandemq.replication.master_state import MasterState, Phase
+from tandemq.replication import master_state, mastership, slave_state
+from tandemq.replication.mastership.core import MasterCore, Phase
 from tandemq.replication.slave_state import SlavePhase, SlaveState
 from tandemq.sim.simulator import simulate
 
@@ -20,7 +21,7 @@ pytestmark = pytest.mark.exhaustive
 Transition = tuple[str, str]
 
 MACHINES = [
-    pytest.param(master_state, MasterState, Phase, id="master"),
+    pytest.param(master_state, MasterCore, Phase, id="master"),
     pytest.param(slave_state, SlaveState, SlavePhase, id="slave"),
 ]
 SEEDS = range(8)
@@ -34,17 +35,24 @@ def drawn(module: ModuleType, phases: type[Enum]) -> Iterator[Transition]:
                 yield phase.name, after
 
 
+def sources(module: ModuleType) -> list[str]:
+    """Returns the source of a machine: of its module and, for the master, of its parts."""
+    parts = sorted(Path(mastership.__file__).parent.glob("*.py")) if module is master_state else []
+    return [inspect.getsource(module), *(part.read_text() for part in parts)]
+
+
 def entered(module: ModuleType, phases: type[Enum]) -> set[str]:
-    """Returns the phases that the source assigns."""
-    assigned = [
-        node.value.attr
-        for node in ast.walk(ast.parse(inspect.getsource(module)))
-        if isinstance(node, ast.Assign)
-        and isinstance(node.value, ast.Attribute)
-        and getattr(node.value.value, "id", "") == phases.__name__
-        and getattr(node.targets[0], "attr", "") == "phase"
+    """Returns the phases that the source enters: `machine.enter(Phase.NAME)`."""
+    entered = [
+        node.args[0].attr
+        for source in sources(module)
+        for node in ast.walk(ast.parse(source))
+        if isinstance(node, ast.Call)
+        and getattr(node.func, "attr", "") in ("enter", "_enter")
+        and isinstance(node.args[0], ast.Attribute)
+        and getattr(node.args[0].value, "id", "") == phases.__name__
     ]
-    return set(assigned)
+    return set(entered)
 
 
 @pytest.mark.parametrize(("module", "machine", "phases"), MACHINES)

@@ -1,8 +1,9 @@
 """Against a real RocketMQ, a master and a slave: batch, stream and sink; filters; exactly once by transactions.
 
-The newest version of TANDEMQ_PEER_VERSIONS: 5.3.3 unless that is set, 5.5.0 with TANDEMQ_PEER_VERSIONS=5.5.0.
+Version 5.5.0, or the newest of TANDEMQ_PEER_VERSIONS if that is set.
 """
 
+import os
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -15,7 +16,8 @@ from tandemq.spark.runtime.query_start import started
 from tandemq.testing.waiting import wait_until
 
 pytestmark = [pytest.mark.peer, pytest.mark.spark, pytest.mark.slow, pytest.mark.timeout(900)]
-VERSION = max(JAVA_VERSIONS, key=lambda version: tuple(map(int, version.split("."))))
+NEWEST = max(JAVA_VERSIONS, key=lambda version: tuple(map(int, version.split("."))))
+VERSION = NEWEST if "TANDEMQ_PEER_VERSIONS" in os.environ else "5.5.0"
 
 
 @pytest.fixture(scope="module")

@@ -57,14 +57,18 @@ def test_what_is_read_without_a_table_has_a_plain_schema(spark: Any, topic: Any)
     assert all(not field.metadata for field in df.schema)
 
 
-def test_a_table_that_is_written_to_needs_its_options_with_the_write(spark: Any, topic: Any) -> None:
-    """Reading takes `topic` for `subscribe`; an INSERT without options says what to do."""
-    table(spark, "both", "rocketmq", nameserver=topic.nameserver, topic="t", copies="1", columns="body,keys")
+def test_rows_are_inserted_into_a_table_by_its_own_options(spark: Any, topic: Any) -> None:
+    """Reading takes `topic` for `subscribe`; an INSERT gives the columns it wants, and may give options."""
+    table(spark, "both", "rocketmq", nameserver=topic.nameserver, topic="t", copies="1")
     assert spark.table("both").count() == 300
-    with pytest.raises(Exception, match=r"INSERT INTO t WITH \(nameserver"):
-        spark.sql("INSERT INTO both VALUES (X'61', 'k')")
-    spark.sql(f"INSERT INTO both WITH (nameserver = '{topic.nameserver}', topic = 't') VALUES (X'61', 'k')")
-    assert spark.sql("SELECT count(*) FROM both").first()[0] == 301
+    spark.sql("INSERT INTO both (body, keys) VALUES (X'61', 'k')")
+    spark.sql("INSERT INTO both WITH (copies = '1') (keys, body, queue_id) SELECT 'k', X'62', 1")
+    spark.sql("SELECT X'63' AS body, 'k' AS keys").writeTo("both").option("compression", "zstd").append()
+    found = spark.sql("SELECT cast(body AS STRING), properties['n'] FROM both WHERE keys = 'k' ORDER BY 1").collect()
+    assert [tuple(row) for row in found] == [("a", None), ("b", None), ("c", None)]
+    table(spark, "read_only", "rocketmq", nameserver=topic.nameserver, subscribe="t", columns="body")
+    with pytest.raises(Exception, match="This table was made for reading"):
+        spark.sql("INSERT INTO read_only VALUES (X'61')")
 
 
 def test_files_have_a_name_that_sql_can_spell(spark: Any, golden_533: Path) -> None:

@@ -26,7 +26,7 @@ from tandemq.namesrv.routes import RouteTable
 from tandemq.remoting.config import RemotingConfig
 from tandemq.remoting.server import RemotingServer
 from tandemq.replication import master_state, slave_state
-from tandemq.replication.master_state import Phase
+from tandemq.replication.mastership.core import Phase
 from tandemq.replication.session import SessionState
 from tandemq.replication.slave_state import SlavePhase
 from tandemq.store.config import StoreConfig

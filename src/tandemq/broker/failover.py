@@ -25,7 +25,7 @@ from tandemq.replication.election import Candidate, Step, Verdict, View, decide,
 from tandemq.replication.epochs import place_of, rank
 from tandemq.replication.fence import Fence
 from tandemq.replication.known_keys import Holder
-from tandemq.replication.master_state import Phase
+from tandemq.replication.mastership.core import Phase
 from tandemq.replication.metadata import ask_ha_info
 from tandemq.replication.register import is_newer
 from tandemq.replication.register_fit import address_of, refusal_of

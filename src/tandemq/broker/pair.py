@@ -38,7 +38,7 @@ from tandemq.remoting.connection import Connection
 from tandemq.remoting.dispatch import Handler
 from tandemq.replication.decisions import Propose
 from tandemq.replication.epochs import ReplicaRecord, place_of
-from tandemq.replication.master_state import Phase
+from tandemq.replication.mastership.core import Phase
 from tandemq.replication.metadata import (
     KeyWanted,
     MetadataFollower,

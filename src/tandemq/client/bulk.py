@@ -134,9 +134,18 @@ class QueueReader:
 
     def offset_at(self, topic: str, queue_id: int, timestamp_ms: int) -> int:
         """Returns the offset of the first message stored at or after a time."""
-        fields = {"topic": topic, "queueId": str(queue_id), "timestamp": str(timestamp_ms)}
-        reply = self._link.call(RequestCode.SEARCH_OFFSET_BY_TIMESTAMP, fields)
-        return int(reply.raise_for_code().ext["offset"])
+        return self.offsets_at([(topic, queue_id, timestamp_ms)])[0]
+
+    def offsets_at(self, places: Sequence[tuple[str, int, int]]) -> list[int]:
+        """Returns the first offset stored at or after each (topic, queue id, time in ms), asked for together."""
+        asked = [
+            (
+                RequestCode.SEARCH_OFFSET_BY_TIMESTAMP,
+                {"topic": topic, "queueId": str(queue_id), "timestamp": str(timestamp_ms)},
+            )
+            for topic, queue_id, timestamp_ms in places
+        ]
+        return [int(reply.raise_for_code().ext["offset"]) for reply in list(self._answers(asked))]
 
     def read(
         self,

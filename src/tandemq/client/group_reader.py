@@ -114,6 +114,20 @@ class GroupReader:
                 continue
             yield reader
 
+    def master(self, broker_name: str) -> tuple[QueueReader | None, bool]:
+        """Returns a reader of the group's master, and whether reads may go to it.
+
+        None where reads go there first anyway, and where it can't be reached.
+        """
+        order = self.members(broker_name)
+        address = self.group(broker_name).master
+        if not address or address == order[0]:
+            return None, True
+        try:
+            return self._reader(address), address in order
+        except _FAILURES:
+            return None, True
+
     def read(
         self,
         queue: QueueRef,

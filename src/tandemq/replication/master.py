@@ -33,7 +33,9 @@ from tandemq.replication.decisions import (
 )
 from tandemq.replication.epochs import ReplicaRecord
 from tandemq.replication.hands import StoreHands
-from tandemq.replication.master_state import MasterState, Phase, Place
+from tandemq.replication.master_state import MasterState
+from tandemq.replication.mastership.core import Phase
+from tandemq.replication.mastership.streaming import Place
 from tandemq.replication.packing import PACK_BESIDE_MIN, Packing
 from tandemq.replication.poller import Poller
 from tandemq.replication.session import SessionState
@@ -229,7 +231,7 @@ class MasterShell:
         end = self._store.appended
         if end != self.state.log.end and self.state.phase is Phase.OPEN:
             self._act(self.state.appended(end))
-            self._spares = self.state.spares()
+            self._spares = self.state.streaming.spares()
             if len(self._spares) > 1 and self._spare_timer is None and not self._stopped:
                 self._spare_timer = self._loop.call_later(SPARE_DELAY, self._spares_gathered)
             for session in tuple(self._wires):
@@ -325,16 +327,16 @@ class MasterShell:
         wire = self._wires.get(session)
         if wire is None:
             return
-        state, store = self.state, self._store
+        state, stream, store = self.state, self.state.streaming, self._store
         now = self._clock.monotonic()
         budget = TURN_SIZE
         while wire.is_open and wire.is_clear:
             if budget <= 0:
                 self._loop.call_soon(self._pump_one, session)
                 return
-            batch = state.next_batch(session, now)
+            batch = stream.next_batch(session, now)
             if batch is None:
-                if state.is_throttled(session):
+                if stream.is_throttled(session):
                     self._loop.call_later(0.01, self._pump_one, session)
                 return
             offset, size_max = batch
@@ -351,9 +353,9 @@ class MasterShell:
                     return
                 size, text = ready
                 data = data[:size]
-            packed = state.packed_frame(session, data, text)
-            header = packed or state.frame_header(session, data)
-            state.sent(session, offset + size, now)
+            packed = stream.packed_frame(session, data, text)
+            header = packed or stream.frame_header(session, data)
+            stream.sent(session, offset + size, now)
             if packed is not None:
                 wire.send(packed)
             elif size <= COPY_SIZE_MAX:
@@ -372,7 +374,7 @@ class MasterShell:
 
     def _sum_ahead(self, session: int, now: float) -> None:
         """Sums what comes next while the kernel sends what goes now."""
-        batch = self.state.next_batch(session, now)
+        batch = self.state.streaming.next_batch(session, now)
         if batch is not None:
             segment_size = self._store.segment_size
             size = min(batch.size_max, segment_size - batch.offset % segment_size)
@@ -381,7 +383,7 @@ class MasterShell:
 
     def _sums_beside(self, session: int, offset: int, data: memoryview, *, wait: bool) -> bool:
         """Returns whether bulk to be sealed is being summed beside the loop; `wait`: the slave is served afterwards."""
-        place = self.state.digest_wanted(session, offset, len(data))
+        place = self.state.streaming.digest_wanted(session, offset, len(data))
         if place is None:
             return False
         waiting = self._summing.get(place)
@@ -397,7 +399,7 @@ class MasterShell:
         waiting = self._summing.pop(place)
         if self._stopped or done.cancelled():
             return
-        self.state.put_digest(place, done.result())
+        self.state.streaming.put_digest(place, done.result())
         for session in waiting:
             self._pump_one(session)
 
@@ -446,7 +448,7 @@ class MasterShell:
         if isinstance(decision, Confirm):
             self._store.set_confirmed(decision.offset)
             self._on_readable()
-            if self._news_timer is None and self.state.owes_news:
+            if self._news_timer is None and self.state.streaming.owes_news:
                 self._news_timer = self._loop.call_later(NEWS_DELAY, self._send_news)
         elif isinstance(decision, Send):
             wire = self._wires.get(decision.session)

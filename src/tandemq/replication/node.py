@@ -25,7 +25,8 @@ from tandemq.replication.epochs import ReplicaRecord, must_ask, new_identity, pl
 from tandemq.replication.first_copy import Compared
 from tandemq.replication.hands import StoreHands
 from tandemq.replication.master import MasterShell
-from tandemq.replication.master_state import MasterState, MasterTerms, Phase
+from tandemq.replication.master_state import MasterState
+from tandemq.replication.mastership.core import MasterTerms, Phase
 from tandemq.replication.relay import RelayShell
 from tandemq.replication.relay_state import RelayLog, RelayState, RelayTerms
 from tandemq.replication.session import Departure, Session, have_all

@@ -1,5 +1,6 @@
-"""One slave as its master sees it: a connection, its state, its offsets.  Pure."""
+"""One slave as its master sees it: a connection, its state, its offsets, and how each of them changes.  Pure."""
 
+import logging
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 from enum import Enum
@@ -9,6 +10,8 @@ from tandemq.codec.ha_reasons import Reason
 from tandemq.codec.ha_seal import Seal
 from tandemq.codec.ha_session import PREAMBLE_SIZE_MAX, Hello, SessionReader
 from tandemq.replication.epochs import History
+
+log = logging.getLogger(__name__)
 
 
 class SessionState(Enum):
@@ -40,7 +43,7 @@ QUICK_S, SLOW_S = 0.125, 0.5
 
 @dataclass(slots=True)
 class Session:
-    """Invariants: durable <= received <= sent <= end of the master's log; offsets never go back."""
+    """Invariants while it streams: durable <= received <= sent <= end of the master's log; offsets never go back."""
 
     id: int
     peer: str
@@ -103,6 +106,39 @@ class Session:
     @property
     def is_streaming(self) -> bool:
         return self.state in STREAMING
+
+    # --- transitions ------------------------------------------------------------------------------------------------
+
+    def enter(self, state: SessionState) -> None:
+        """The one place where the state changes."""
+        if state is not self.state:
+            name = self.replica or self.peer
+            log.debug("session %d of %s: %s -> %s", self.id, name, self.state.value, state.value)
+        self.state = state
+
+    def welcomed(self, start_empty_at: int, start_max: int) -> None:
+        """It was told our history: it follows from `start_max` at most, or from `start_empty_at` with an empty log."""
+        self.sent, self.start_max = start_empty_at, start_max
+        self.enter(SessionState.CHECKING)
+
+    def follows_from(self, start: int, received: int, durable: int, now: float) -> None:
+        """It is sent the log from `start` on."""
+        self.sent = start
+        self.received = self.applied = received
+        self.durable = min(durable, received)
+        self.budget_at = self.rate_from = now
+        self.enter(SessionState.CATCHING_UP)
+        self._check()
+
+    def acked(self, received: int, durable: int, applied: int) -> None:
+        """It has told how far it is; a slave never has more on disk than it received."""
+        self.received = received
+        self.durable = max(self.durable, min(durable, received))
+        self.applied = applied
+        self._check()
+
+    def _check(self) -> None:
+        assert self.durable <= self.received <= self.sent, f"{self.durable} <= {self.received} <= {self.sent}"
 
     def was_sent(self, stop: int, now: float) -> None:
         """Log bytes up to `stop` are on their way."""

@@ -22,6 +22,7 @@ cut before the master's history is adopted, so a crash in between never labels o
 history is adopted before the first byte of it is appended.
 """
 
+import logging
 from collections.abc import Callable
 from dataclasses import dataclass
 from enum import Enum
@@ -70,6 +71,8 @@ from tandemq.replication.decisions import (
 from tandemq.replication.epochs import Promise, ReplicaRecord, common_point, from_items, to_items
 from tandemq.replication.first_copy import NEVER_COMPARED, lacking
 from tandemq.replication.register import is_newer
+
+log = logging.getLogger(__name__)
 
 
 class SlavePhase(Enum):
@@ -219,7 +222,7 @@ class SlaveState(FrameInProgress):
         self._nonce = self._new_id()
         self._seal = None
         self._acked = (-1, -1)
-        self.phase = SlavePhase.GREETED
+        self._enter(SlavePhase.GREETED)
         self.last_heard = now
         out: list[Decision] = []
         self._send(out, Preamble(SEALED_VERSION if self.terms.shared_key else ha.VERSION, self._nonce), now)
@@ -228,9 +231,15 @@ class SlaveState(FrameInProgress):
     def disconnected(self, now: float) -> None:
         """The connection is gone, whoever ended it."""
         if self.phase is not SlavePhase.IDLE:
-            self.phase = SlavePhase.IDLE
+            self._enter(SlavePhase.IDLE)
             self.trouble = self.trouble or (now, Reason.LOST, "the connection to the master was lost")
         self._drop_partial()
+
+    def _enter(self, phase: SlavePhase) -> None:
+        """The one place where the phase changes."""
+        if phase is not self.phase:
+            log.debug("this slave goes from %s to %s", self.phase.value, phase.value)
+        self.phase = phase
 
     @property
     def is_connected(self) -> bool:
@@ -315,7 +324,7 @@ class SlaveState(FrameInProgress):
             refused=refused,
             vouches=self._vouch is not None,
         )
-        self.phase = SlavePhase.TOLD
+        self._enter(SlavePhase.TOLD)
         self._send(out, hello, now)
 
     def _has_proven(self, challenge: Challenge) -> bool:
@@ -415,7 +424,7 @@ class SlaveState(FrameInProgress):
         self.master = welcome.replica
         if not welcome.open:
             if self.phase is SlavePhase.TOLD:
-                self.phase = SlavePhase.WAITING
+                self._enter(SlavePhase.WAITING)
             return
         self._number = welcome.number
         register = welcome.register
@@ -435,7 +444,7 @@ class SlaveState(FrameInProgress):
             copying_to=NEVER_COMPARED,
         )
         self._complete_at = welcome.end
-        self.phase = SlavePhase.FOLLOWING
+        self._enter(SlavePhase.FOLLOWING)
         self.trouble = None
         self._acked = (start, min(self.log.flushed, start))
         out.append(Note("following", f"follows master {welcome.replica} in epoch {welcome.number} from {start}"))
@@ -569,7 +578,7 @@ class SlaveState(FrameInProgress):
             self._close(out, Reason.OFFSET_GONE, text, now)
             return
         out.append(Note("donating", f"gives [{take.start}, {take.stop}) back to the master that lost it", loud=True))
-        self.phase = SlavePhase.DONATING
+        self._enter(SlavePhase.DONATING)
         self._give_from, self._give_stop = take.start, take.stop
 
     def next_batch(self) -> Batch | None:
@@ -650,7 +659,7 @@ class SlaveState(FrameInProgress):
 
     def _ended(self, reason: Reason, text: str, now: float) -> None:
         self.trouble = (now, reason, text)
-        self.phase = SlavePhase.IDLE
+        self._enter(SlavePhase.IDLE)
         self._drop_partial()
 
 

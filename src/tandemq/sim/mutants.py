@@ -13,11 +13,24 @@ from tandemq.broker import pair, pair_tables
 from tandemq.codec import ha_session as ha
 from tandemq.codec.ha_register import Register
 from tandemq.model.ack_level import AckLevel
-from tandemq.replication import accession, acks, epochs, hands, master_state, promotion, slave_state
+from tandemq.replication import accession, acks, epochs, hands, promotion, slave_state
 from tandemq.replication import node as replica_node
 from tandemq.replication import register as registers
 from tandemq.replication.decisions import Confirm, Decision, LogEnds, Save, Send, Truncate
 from tandemq.replication.epochs import Epoch, History, Promise
+from tandemq.replication.mastership import (
+    asking,
+    classic,
+    confirming,
+    membership,
+    opening,
+    rivals,
+    taking,
+    welcoming,
+)
+from tandemq.replication.mastership.core import Phase
+from tandemq.replication.mastership.followers import Followers
+from tandemq.replication.mastership.reign import Reign
 from tandemq.replication.session import SessionState
 from tandemq.sim import node as sim_node
 from tandemq.sim import simulator as sim_simulator
@@ -59,13 +72,15 @@ def _numbers_only(mine: History, my_end: int, theirs: History, their_end: int) -
 
 
 _COMMON_POINT = epochs.common_point
-_PREPARED = master_state.MasterState.prepared
+_PREPARED = opening.Opening.prepared
 _ACKED = acks.AckQueue.acked
 _ON_WELCOME = slave_state.SlaveState._on_welcome
 
 
-def _prepared_without_saving(self: Any, end: int, now: float) -> list[Decision]:
-    return [decision for decision in _PREPARED(self, end, now) if not isinstance(decision, Save)]
+def _prepared_without_saving(self: Any, out: list[Decision], end: int, now: float) -> None:
+    mine: list[Decision] = []
+    _PREPARED(self, mine, end, now)
+    out.extend(decision for decision in mine if not isinstance(decision, Save))
 
 
 def _acked_per_connection(self: Any, replica: str, received: int, durable: int, *, classic: bool = False) -> None:
@@ -80,7 +95,7 @@ def _any_report(self: Any, out: list[Decision], session: Any, data: bytes, now: 
         else:
             session.received = report
             self._progress(out, session, now)
-        if session.id not in self.sessions:
+        if session.id not in self._followers.sessions:
             return
 
 
@@ -94,10 +109,10 @@ def _hears_nobody(register: Any, present: Any) -> frozenset[str]:
 
 
 def _join_unrecorded(self: Any, out: list[Decision], session: Any) -> None:
-    session.state = SessionState.IN_SYNC
+    session.enter(SessionState.IN_SYNC)
 
 
-def _nobody_further(self: Any) -> None:
+def _nobody_further(self: Any, register: Any) -> None:
     return None
 
 
@@ -106,7 +121,7 @@ def _nothing(self: Any, *arguments: Any, **more: Any) -> None:
 
 
 def _everything_confirmed(self: Any) -> int:
-    return int(self.log.end) if self.phase is master_state.Phase.OPEN else 0
+    return int(self._core.log.end) if self._core.phase is Phase.OPEN else 0
 
 
 def _slave_confirms_all(self: Any, out: list[Decision], offset: int) -> None:
@@ -139,10 +154,10 @@ def _adopts_before_cutting(self: Any, out: list[Decision], welcome: Any, now: fl
 
 
 def _leaves_at_once(self: Any, out: list[Decision], now: float) -> None:
-    for replica in list(self._away):
-        del self._away[replica]
-        if replica in self.record.in_sync:
-            self._leave(out, self.record.in_sync - {replica})
+    for replica in list(self.away):
+        del self.away[replica]
+        if replica in self._core.record.in_sync:
+            self._leave(out, self._core.record.in_sync - {replica})
 
 
 def _all_but_holder_in_sync(me: Any, opened: bool, heard: Any) -> Any:
@@ -201,7 +216,7 @@ def _registered_unsaved(self: Any, out: list[Decision], register: Any, now: floa
 
 
 def _opens_unstored(self: Any, out: list[Decision], now: float) -> None:
-    self._writes_to = frozenset()
+    self._asking.writes_to = frozenset()
     _OPEN_IF_STORED(self, out, now)
 
 
@@ -261,9 +276,9 @@ def _save_aside_unsynced(self: Any, start: int, end: int) -> None:
 
 
 def _joining_count(self: Any, out: list[Decision], session: Any) -> None:
-    register = self.register
+    register = self._core.register
     if register is not None and session.replica in register.joining_ids:
-        session.state = SessionState.IN_SYNC
+        session.enter(SessionState.IN_SYNC)
         return
     _JOIN_BY_REGISTER(self, out, session)
 
@@ -344,11 +359,11 @@ def _forgotten_at_once(self: Any, reachable: Any) -> int:
 
 def _alone_is_regular(self: Any, out: list[Decision], now: float) -> None:
     _OPEN_PROVISIONALLY(self, out, now)
-    self.provisional = False
+    self._core.provisional = False
 
 
 def _stays_provisional(self: Any, out: list[Decision], judgement: Any, now: float) -> None:
-    if not self.provisional:
+    if not self._core.provisional:
         _DECIDE_BY_REGISTER(self, out, judgement, now)
 
 
@@ -381,27 +396,28 @@ def _keeps_what_lies_beyond(self: Any) -> LogEnds:
     return LogEnds(store.first_offset, store.appended, store.flushed, store.segment_size)
 
 
-def _allows_at_once(self: Any, now: float, *, group_gone: bool = False) -> list[Decision]:
-    return _ALLOW(self, now - 1e6, group_gone=group_gone) + _ALLOW(self, now)
+def _allows_at_once(self: Any, out: list[Decision], now: float, *, group_gone: bool = False) -> None:
+    _ALLOW(self, out, now - 1e6, group_gone=group_gone)
+    _ALLOW(self, out, now)
 
 
 def _true_at_once(self: Any, position: int) -> Any:
     return _REACHED(self, 1 << 62)
 
 
-_ALLOW = master_state.MasterState.allow
+_ALLOW = asking.Asking.allow
 _REACHED = pair_tables.HeldTables.reached
-_FORGET_REPLICA = master_state.MasterState.forget
-_OPEN_PROVISIONALLY = master_state.MasterState._open_provisionally
-_DECIDE_BY_REGISTER = master_state.MasterState._decide_by_register
+_FORGET_REPLICA = membership.Membership.forget
+_OPEN_PROVISIONALLY = opening.Opening._open_provisionally
+_DECIDE_BY_REGISTER = asking.Asking._decide_by_register
 _JUDGE = accession.judge
-_OPEN_IF_STORED = master_state.MasterState._open_if_stored
-_WRITE_REGISTER = master_state.MasterState._write_register
-_JOIN_BY_REGISTER = master_state.MasterState._join_by_register
+_OPEN_IF_STORED = opening.Opening.open_if_stored
+_WRITE_REGISTER = opening.Opening._write_register
+_JOIN_BY_REGISTER = membership.Membership._join_by_register
 _PREPARE = hands.StoreHands.prepare
 _SAVE_ASIDE = hands.StoreHands.save_aside
 _RECEIVE = slave_state.SlaveState.receive
-_MASTER, _SLAVE = master_state.MasterState, slave_state.SlaveState
+_SLAVE = slave_state.SlaveState
 
 MUTANTS: tuple[Mutant, ...] = (
     Mutant(
@@ -409,7 +425,12 @@ MUTANTS: tuple[Mutant, ...] = (
         3,
         "1",
         "logs are compared by length, not by named epochs",
-        ((master_state, "common_point", _offsets_alone), (slave_state, "common_point", _offsets_alone)),
+        (
+            (taking, "common_point", _offsets_alone),
+            (opening, "common_point", _offsets_alone),
+            (welcoming, "common_point", _offsets_alone),
+            (slave_state, "common_point", _offsets_alone),
+        ),
     ),
     Mutant(
         "numbers-only",
@@ -417,7 +438,9 @@ MUTANTS: tuple[Mutant, ...] = (
         "1",
         "two reigns of one number count as the same, and promises are by number only",
         (
-            (master_state, "common_point", _numbers_only),
+            (taking, "common_point", _numbers_only),
+            (opening, "common_point", _numbers_only),
+            (welcoming, "common_point", _numbers_only),
             (slave_state, "common_point", _numbers_only),
             (Promise, "allows", lambda self, number, id: number >= self.number),
             (Promise, "__eq__", lambda self, other: self.number == other.number),
@@ -428,7 +451,7 @@ MUTANTS: tuple[Mutant, ...] = (
         35,
         "1",
         "a reign begins without its epoch on disk",
-        ((master_state.MasterState, "prepared", _prepared_without_saving),),
+        ((opening.Opening, "prepared", _prepared_without_saving),),
     ),
     Mutant(
         "ack-counted-twice",
@@ -442,7 +465,7 @@ MUTANTS: tuple[Mutant, ...] = (
         2,
         "2",
         "acks of bytes that were never sent count",
-        ((master_state.MasterState, "_receive_classic", _any_report),),
+        ((classic.ClassicFollowers, "receive", _any_report),),
     ),
     Mutant(
         "no-truncation",
@@ -463,21 +486,21 @@ MUTANTS: tuple[Mutant, ...] = (
         12,
         "3",
         "acks count before it is on disk who is in sync",
-        ((master_state.MasterState, "_join", _join_unrecorded),),
+        ((membership.Membership, "_join", _join_unrecorded),),
     ),
     Mutant(
         "takes-nothing-back",
         0,
         "3",
         "a crashed master asks but does not take its tail back",
-        ((master_state.MasterState, "_furthest", _nobody_further),),
+        ((taking.Taking, "_furthest", _nobody_further),),
     ),
     Mutant(
         "leaves-at-once",
         77,
         "3",
         "a replica leaves the record before the master's own disk has what it held",
-        ((master_state.MasterState, "_drop_absent", _leaves_at_once),),
+        ((membership.Membership, "drop_absent", _leaves_at_once),),
     ),
     Mutant("cut-not-saved", 3, "4", "cut bytes are not saved aside", ((hands.StoreHands, "save_aside", _nothing),)),
     Mutant(
@@ -485,7 +508,7 @@ MUTANTS: tuple[Mutant, ...] = (
         1,
         "5",
         "a higher epoch does not end a reign",
-        ((master_state.MasterState, "_step_down", _nothing),),
+        ((Reign, "step_down", _nothing),),
     ),
     Mutant(
         "serves-older-masters",
@@ -499,7 +522,7 @@ MUTANTS: tuple[Mutant, ...] = (
         1,
         "6",
         "readers see what has no copies yet",
-        ((master_state.MasterState, "_confirmable", _everything_confirmed),),
+        ((confirming.Confirming, "_confirmable", _everything_confirmed),),
     ),
     Mutant(
         "slave-shows-unconfirmed",
@@ -548,42 +571,42 @@ MUTANTS: tuple[Mutant, ...] = (
         0,
         "case 2",
         "a promoted member hears only those in sync",
-        ((master_state, "judge", _all_but_holder_in_sync), (promotion, "judge", _all_but_holder_in_sync)),
+        ((asking, "judge", _all_but_holder_in_sync), (promotion, "judge", _all_but_holder_in_sync)),
     ),
     Mutant(
         "promote-asks-nobody",
         0,
         "case 2",
         "a promoted member opens without asking",
-        ((master_state, "judge", _promote_asks_nobody), (promotion, "judge", _promote_asks_nobody)),
+        ((asking, "judge", _promote_asks_nobody), (promotion, "judge", _promote_asks_nobody)),
     ),
     Mutant(
         "lost-disk-asks-nobody",
         0,
         "case 3",
         "the empty store of the holder opens with whoever came first",
-        ((master_state, "judge", _lost_disk_asks_nobody), (promotion, "judge", _lost_disk_asks_nobody)),
+        ((asking, "judge", _lost_disk_asks_nobody), (promotion, "judge", _lost_disk_asks_nobody)),
     ),
     Mutant(
         "own-register-judges",
         0,
         "accession",
         "a candidate judges by its own register, not by the newest heard",
-        ((master_state, "judge", _own_register_judges), (promotion, "judge", _own_register_judges)),
+        ((asking, "judge", _own_register_judges), (promotion, "judge", _own_register_judges)),
     ),
     Mutant(
         "crashed-machines-count",
         0,
         "accession",
         "a replica whose machine crashed counts as heard",
-        ((master_state, "judge", _crashed_count), (promotion, "judge", _crashed_count)),
+        ((asking, "judge", _crashed_count), (promotion, "judge", _crashed_count)),
     ),
     Mutant(
         "cut-short-is-holder",
         0,
         "case 1",
         "a promotion cut short counts as a reign",
-        ((master_state, "judge", _cut_short_as_holder), (promotion, "judge", _cut_short_as_holder)),
+        ((asking, "judge", _cut_short_as_holder), (promotion, "judge", _cut_short_as_holder)),
     ),
     Mutant(
         "joining-not-heard",
@@ -600,7 +623,7 @@ MUTANTS: tuple[Mutant, ...] = (
         (
             (registers, "is_newer", _by_revision),
             (slave_state, "is_newer", _by_revision),
-            (master_state, "is_newer", _by_revision),
+            (rivals, "is_newer", _by_revision),
             (accession, "is_newer", _by_revision),
         ),
     ),
@@ -630,14 +653,14 @@ MUTANTS: tuple[Mutant, ...] = (
         0,
         "register",
         "a master opens before those it heard have its register",
-        ((_MASTER, "_open_if_stored", _opens_unstored),),
+        ((opening.Opening, "open_if_stored", _opens_unstored),),
     ),
     Mutant(
         "own-register-not-saved",
         0,
         "register",
         "a candidate does not save its own register",
-        ((_MASTER, "_write_register", _own_register_unsaved),),
+        ((opening.Opening, "_write_register", _own_register_unsaved),),
     ),
     Mutant(
         "joins-at-once",
@@ -658,35 +681,35 @@ MUTANTS: tuple[Mutant, ...] = (
         0,
         "register",
         "a replica enters the in-sync set without what is confirmed",
-        ((_MASTER, "_holds_confirmed", _holds_anything),),
+        ((membership.Membership, "_holds_confirmed", _holds_anything),),
     ),
     Mutant(
         "opens-with-all-in-sync",
         0,
         "register",
         "all who were heard begin in sync, whatever they hold",
-        ((_MASTER, "_holds_all", _holds_anything),),
+        ((opening.Opening, "_holds_all", _holds_anything),),
     ),
     Mutant(
         "rank-of-last-byte",
         0,
         "rank",
         "a log ranks by the epoch of its last byte",
-        ((master_state, "rank", _rank_of_last_byte), (epochs, "rank", _rank_of_last_byte)),
+        ((taking, "rank", _rank_of_last_byte), (epochs, "rank", _rank_of_last_byte)),
     ),
     Mutant(
         "rank-of-last-hello",
         0,
         "rank",
         "a log ranks by the newest epoch it heard of",
-        ((master_state, "rank", _rank_of_hello), (epochs, "rank", _rank_of_hello)),
+        ((taking, "rank", _rank_of_hello), (epochs, "rank", _rank_of_hello)),
     ),
     Mutant(
         "provisional-ranks-high",
         0,
         "provisional",
         "bytes of provisional reigns rank like any others",
-        ((master_state, "rank", _rank_without_regard), (epochs, "rank", _rank_without_regard)),
+        ((taking, "rank", _rank_without_regard), (epochs, "rank", _rank_without_regard)),
     ),
     Mutant(
         "anybody-is-named",
@@ -714,7 +737,7 @@ MUTANTS: tuple[Mutant, ...] = (
         0,
         "register",
         "an absentee is dropped without a look at the disks of those who stay",
-        ((_MASTER, "_durable_of", _disks_of_stayers_ignored),),
+        ((Followers, "durable_of", _disks_of_stayers_ignored),),
     ),
     Mutant(
         "cut-copy-not-synced",
@@ -728,14 +751,14 @@ MUTANTS: tuple[Mutant, ...] = (
         0,
         "register",
         "the acks of one who joins count",
-        ((_MASTER, "_join_by_register", _joining_count),),
+        ((membership.Membership, "_join_by_register", _joining_count),),
     ),
     Mutant(
         "classic-counts",
         0,
         "classic",
         "a RocketMQ slave counts like a member",
-        ((acks.AckQueue, "_counted", _classic_always_counts), (_MASTER, "_counts_classic", _counts_classic)),
+        ((acks.AckQueue, "_counted", _classic_always_counts), (classic.ClassicCounting, "counts", _counts_classic)),
     ),
     Mutant(
         "size-of-in-sync",
@@ -770,7 +793,7 @@ MUTANTS: tuple[Mutant, ...] = (
         0,
         "2",
         "a new connection does not replace the old one of its identity",
-        ((_MASTER, "_replace", _nothing),),
+        ((Followers, "replace", _nothing),),
     ),
     Mutant(
         "waiters-outlive-the-reign",
@@ -798,7 +821,7 @@ MUTANTS: tuple[Mutant, ...] = (
         0,
         "5",
         "a master that meets the register of a newer epoch goes on",
-        ((_MASTER, "_met_another_register", _meets_nobody),),
+        ((rivals.Rivals, "met_another_register", _meets_nobody),),
     ),
     Mutant(
         "slave-ignores-register",
@@ -820,7 +843,7 @@ MUTANTS: tuple[Mutant, ...] = (
         "classic",
         "RocketMQ slaves whose copies were counted need not be heard",
         (
-            (master_state, "judge", _classic_not_silent),
+            (asking, "judge", _classic_not_silent),
             (promotion, "judge", _classic_not_silent),
         ),
     ),
@@ -829,7 +852,7 @@ MUTANTS: tuple[Mutant, ...] = (
         0,
         "register",
         "a member is forgotten though only its disk has what was acknowledged",
-        ((_MASTER, "forget", _forgets_blindly),),
+        ((membership.Membership, "forget", _forgets_blindly),),
     ),
     Mutant(
         "forgotten-at-once",
@@ -843,21 +866,21 @@ MUTANTS: tuple[Mutant, ...] = (
         0,
         "provisional",
         "the last holder that hears nobody reigns regularly",
-        ((_MASTER, "_open_provisionally", _alone_is_regular),),
+        ((opening.Opening, "_open_provisionally", _alone_is_regular),),
     ),
     Mutant(
         "stays-provisional",
         0,
         "provisional",
         "a provisional master does not open anew when those it needs are heard",
-        ((_MASTER, "_decide_by_register", _stays_provisional),),
+        ((asking.Asking, "_decide_by_register", _stays_provisional),),
     ),
     Mutant(
         "alone-at-once",
         0,
         "provisional",
         "a SYNC_MASTER opens provisionally though others were in sync",
-        ((_MASTER, "_may_be_alone", _holder_alone_at_once),),
+        ((asking.Asking, "_may_be_alone", _holder_alone_at_once),),
     ),
     Mutant(
         "joins-any-group",
@@ -912,7 +935,7 @@ MUTANTS: tuple[Mutant, ...] = (
         0,
         "seen 8",
         "accepting a loss opens at once, without asking those who live",
-        ((_MASTER, "allow", _allows_at_once),),
+        ((asking.Asking, "allow", _allows_at_once),),
     ),
     Mutant(
         "file-decides",

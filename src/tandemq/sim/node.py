@@ -27,7 +27,8 @@ from tandemq.replication.decisions import (
 )
 from tandemq.replication.epochs import ReplicaRecord, must_ask, new_identity
 from tandemq.replication.hands import StoreHands
-from tandemq.replication.master_state import MasterState, MasterTerms, Phase
+from tandemq.replication.master_state import MasterState
+from tandemq.replication.mastership.core import MasterTerms, Phase
 from tandemq.replication.slave_state import SlavePhase, SlaveState, SlaveTerms
 from tandemq.sim.clock import ManualClock
 from tandemq.sim.disk import CrashableDisk, PowerCut
@@ -454,13 +455,13 @@ class SimNode:
             if self.master.phase is Phase.OPEN:
                 self.act(self.master.news(now))
             for session in list(self.master.sessions):
-                batch = self.master.next_batch(session, now)
+                batch = self.master.streaming.next_batch(session, now)
                 if batch is None:
                     continue
                 size = min(batch.size_max, store.segment_size - batch.offset % store.segment_size)
                 data = bytes(store.slice(batch.offset, size))
-                self._send(session, self.master.frame_header(session, data) + data)
-                self.master.sent(session, batch.offset + size, now)
+                self._send(session, self.master.streaming.frame_header(session, data) + data)
+                self.master.streaming.sent(session, batch.offset + size, now)
                 more = True
         elif self.slave is not None and (batch := self.slave.next_batch()) is not None:
             size = min(batch.size_max, store.segment_size - batch.offset % store.segment_size)

@@ -24,7 +24,7 @@ from tandemq.codec.ha_classic import Chunk, Head, TransferReader, encode_report
 from tandemq.errors import CodecError
 from tandemq.model.ack_level import AckLevel
 from tandemq.replication.acks import PutStatus
-from tandemq.replication.master_state import MasterTerms, Phase
+from tandemq.replication.mastership.core import MasterTerms, Phase
 from tandemq.replication.promotion import refusal_of
 from tandemq.replication.session import have_all
 from tandemq.replication.slave_state import SlaveTerms

@@ -76,7 +76,8 @@ def wait_until(
 
 
 def _pause(turn: int) -> float:
-    return 0.0 if turn < _TURNS else min(_PAUSE_MAX, 0.001 * 2 ** ((turn - _TURNS) // 4))
+    """Returns 0 at first, then a millisecond and more; the exponent is bounded, as waits of minutes take thousands."""
+    return 0.0 if turn < _TURNS else min(_PAUSE_MAX, 0.001 * 2 ** min((turn - _TURNS) // 4, 10))
 
 
 def _story(told: Told, seconds: float, trouble: Exception | None) -> str:

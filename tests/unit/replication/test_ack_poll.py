@@ -11,7 +11,7 @@ from tandemq.codec.ha_classic import Head
 from tandemq.model.ack_level import AckLevel
 from tandemq.replication.acks import AckQueue, PutStatus
 from tandemq.replication.master import MasterShell
-from tandemq.replication.master_state import Phase
+from tandemq.replication.mastership.core import Phase
 from tandemq.replication.slave import SlaveShell
 from tandemq.sim.clock import ManualClock
 
@@ -40,8 +40,8 @@ def master(monkeypatch: pytest.MonkeyPatch) -> MasterShell:
     monkeypatch.setattr("os.sched_getaffinity", lambda pid: {0, 1})
     acks = AckQueue(group_size=2)
     acks.acked("slave", 0, 0)
-    log = SimpleNamespace(end=0)
-    state: Any = SimpleNamespace(acks=acks, log=log, phase=Phase.OPEN, appended=lambda end: [], spares=lambda: ())
+    log, stream = SimpleNamespace(end=0), SimpleNamespace(spares=lambda: ())
+    state: Any = SimpleNamespace(acks=acks, log=log, phase=Phase.OPEN, appended=lambda end: [], streaming=stream)
     hands: Any = SimpleNamespace(store=SimpleNamespace(appended=END))
     nothing: Any = lambda *given: None  # noqa: E731
     shell = MasterShell(

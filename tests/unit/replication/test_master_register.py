@@ -1,127 +1,16 @@
 """The master's machine by itself: how a reign begins, who comes in sync, and what ends it."""
 
-from collections import deque
-from collections.abc import Iterable
-from dataclasses import dataclass
-
 import msgspec
+from tests.unit.replication.masters import HISTORY, REGISTER, A, B, C, Master, Peer
 
 from tandemq.codec import ha_session as ha
-from tandemq.codec.ha_register import Member, Register
-from tandemq.codec.ha_session import Challenge, EpochItem, Hello, NewRegister, Preamble, Registered, Start
+from tandemq.codec.ha_register import Member
+from tandemq.codec.ha_session import NewRegister
 from tandemq.model.ack_level import AckLevel
-from tandemq.replication.acks import AckQueue, PutStatus
-from tandemq.replication.decisions import Close, Decision, LogEnds, Note, Opened, Prepare, Save, Send, SteppedDown
+from tandemq.replication.acks import PutStatus
+from tandemq.replication.decisions import Close, Note, Opened, Save, SteppedDown
 from tandemq.replication.epochs import Promise, ReplicaRecord, from_items, to_items
-from tandemq.replication.master_state import MasterState, MasterTerms, Phase
-
-A, B, C = "a:1#1", "b:1#1", "c:1#1"
-REGISTER = Register(
-    group_id="g", epoch=3, epoch_id="e3", holder=A, revision=5, members=(Member(A), Member(B, "", 1)), in_sync=(A, B)
-)
-HISTORY = [EpochItem(1, "e1", 0), EpochItem(3, "e3", 400)]
-
-
-@dataclass
-class Peer:
-    """What a replica tells in its hello."""
-
-    replica: str = B
-    end: int = 1000
-    durable: int = 1000
-    register: Register | None = REGISTER
-    clean: bool = True
-
-
-class Master:
-    """A with 1000 bytes, found reigning in epoch 3; its disk saves at once."""
-
-    def __init__(
-        self, record: ReplicaRecord | None = None, level: AckLevel | None = None, *, group_exists: bool = False
-    ) -> None:
-        self.acks = AckQueue()
-        self.happened: list[Decision | ha.Event] = []
-        self.state = MasterState(
-            record=record
-            or ReplicaRecord(
-                A, history=from_items(HISTORY), promise=Promise(3, "e3"), register=REGISTER, reigning=True
-            ),
-            terms=MasterTerms(group="g", level=level or AckLevel(2)),
-            log=LogEnds(0, 1000, 1000, 1 << 20),
-            acks=self.acks,
-            new_id=iter(f"id{number}" for number in range(1000)).__next__,
-            now=0.0,
-            group_exists=group_exists,
-        )
-        self.act(self.state.start(0.0))
-
-    def act(self, decisions: Iterable[Decision]) -> None:
-        todo = deque(decisions)
-        while todo:
-            decision = todo.popleft()
-            self.happened.append(decision)
-            if isinstance(decision, Send):
-                self.happened += ha.SessionReader().feed(decision.data)
-            elif isinstance(decision, Prepare):
-                todo.extend(self.state.prepared(self.state.log.end, 0.0))
-            elif isinstance(decision, Save):
-                todo.extend(self.state.saved(decision.record, 0.0))
-
-    def hear(self, peer: Peer, session: int = 1) -> None:
-        """The whole greeting of a replica that promises what it is asked for."""
-        self.act(self.state.connected(session, f"10.0.0.{session}:9", 0.0))
-        self.tell(session, Preamble(ha.VERSION, "nonce"))
-        challenge = self.last(Challenge)
-        self.tell(
-            session,
-            Hello(
-                group="g",
-                replica=peer.replica,
-                proof=ha.key_proof("", "slave", "nonce", challenge.nonce, peer.replica),
-                address="",
-                segment_size=1 << 20,
-                first=0,
-                end=peer.end,
-                durable=peer.durable,
-                promised_number=challenge.number,
-                promised_id=challenge.id,
-                history=HISTORY if peer.end else [],
-                members=[],
-                registers=True,
-                register=peer.register,
-                clean=peer.clean,
-            ),
-        )
-
-    def opened(self) -> "Master":
-        """With B heard and its register stored there."""
-        self.hear(Peer())
-        self.registered(1)
-        assert self.state.phase is Phase.OPEN
-        return self
-
-    def registered(self, session: int) -> None:
-        register = self.state.register
-        assert register is not None
-        self.tell(session, Registered(register.epoch, register.revision))
-
-    def start_session(self, session: int, offset: int) -> None:
-        self.tell(session, Start(self.state.number, offset, offset))
-
-    def tell(self, session: int, message: ha.Control) -> None:
-        self.act(self.state.receive(session, ha.encode_control(message), 0.0))
-
-    def last(self, kind: type[Challenge]) -> Challenge:
-        return next(one for one in reversed(self.happened) if isinstance(one, kind))
-
-    def place(self, kind: type) -> int:
-        return next(place for place, one in enumerate(self.happened) if isinstance(one, kind))
-
-    @property
-    def register(self) -> Register:
-        register = self.state.record.register
-        assert register is not None
-        return register
+from tandemq.replication.mastership.core import Phase
 
 
 def test_a_register_is_on_the_candidates_disk_before_anybody_is_sent_it_and_on_all_before_it_opens() -> None:
@@ -158,7 +47,7 @@ def test_a_replica_enters_the_in_sync_set_only_with_all_that_was_acknowledged() 
     master.registered(1)
     master.start_session(1, 900)
     assert master.register.in_sync == (A,), "it has 900 of 1000 bytes"
-    master.state.sent(1, 1000, 0.0)
+    master.state.streaming.sent(1, 1000, 0.0)
     master.act(master.state.receive(1, ha.encode_ack(4, 1000, 1000, 0), 0.0))
     assert master.register.in_sync == (A, B)
 
@@ -236,7 +125,7 @@ def test_a_member_is_not_forgotten_while_its_disk_is_the_only_other_one_with_wha
         master.start_session(session, 1000)
     master.act(master.state.appended(1100))
     for session, durable in ((1, 1100), (2, 1000)):
-        master.state.sent(session, 1100, 0.0)
+        master.state.streaming.sent(session, 1100, 0.0)
         master.act(master.state.receive(session, ha.encode_ack(4, 1100, durable, 0), 0.0))
     refusal, _ = master.state.forget(B, 0.0)
     assert "not everything acknowledged" in refusal

@@ -10,7 +10,8 @@ from tandemq.model.ack_level import AckLevel
 from tandemq.replication.acks import AckQueue, PutStatus
 from tandemq.replication.decisions import Decision, LogEnds, Prepare, Save
 from tandemq.replication.epochs import ReplicaRecord
-from tandemq.replication.master_state import MasterState, MasterTerms, Phase
+from tandemq.replication.master_state import MasterState
+from tandemq.replication.mastership.core import MasterTerms, Phase
 
 
 class Machine:
@@ -63,7 +64,7 @@ def test_a_rocketmq_slave_counts_where_more_copies_are_asked_than_there_are_memb
     machine.act(machine.state.connected(1, "10.0.0.9:5", 0.0))
     machine.report(0)
     told = machine.append(100)
-    machine.state.sent(1, 100, 0.0)
+    machine.state.streaming.sent(1, 100, 0.0)
     machine.report(100)
     register = machine.state.register
     assert register is not None

@@ -11,7 +11,8 @@ from tandemq.replication.acks import AckQueue
 from tandemq.replication.decisions import Close, Decision, LogEnds, Note, Prepare, Propose, Save, Send
 from tandemq.replication.epochs import History, Promise, ReplicaRecord
 from tandemq.replication.fence import Fence
-from tandemq.replication.master_state import MasterState, MasterTerms, Phase
+from tandemq.replication.master_state import MasterState
+from tandemq.replication.mastership.core import MasterTerms, Phase
 from tandemq.replication.session import SessionState
 from tandemq.replication.slave_state import SlaveState, SlaveTerms
 

@@ -4,6 +4,7 @@ import asyncio
 
 import pytest
 
+from tandemq.testing import waiting
 from tandemq.testing.waiting import until, wait_until
 
 
@@ -63,3 +64,9 @@ def test_a_condition_that_never_comes_true_is_told() -> None:
         wait_until(lambda: False, "rain", seconds=0)
     with pytest.raises(AssertionError, match=r"only sun; the last trouble was KeyError\('away'\)"):
         asyncio.run(until(fails, lambda: "only sun", seconds=0, ignoring=(KeyError,)))
+
+
+def test_a_wait_of_any_length_has_a_pause() -> None:
+    """After some thousand looks the pause, doubled each time, was too large for a number."""
+    assert waiting._pause(0) == 0.0
+    assert 0 < waiting._pause(100) <= waiting._pause(1_000_000) <= 1.0

@@ -69,17 +69,21 @@ class _MessagesAt:
 
 
 @dataclass(frozen=True, slots=True)
-class _OffsetAt:
-    """Asks for the first offset stored at or after a time."""
+class _OffsetsAt:
+    """Asks for the first offset stored at or after a time, of each of these queues."""
 
-    queue: QueueRef
-    time: int
+    times: Mapping[QueueRef, int]
 
-    def __call__(self, reader: QueueReader) -> int:
-        low, high = reader.range(self.queue.topic, self.queue.queue_id)
-        if low == high:
-            return high
-        return min(high, max(low, reader.offset_at(self.queue.topic, self.queue.queue_id, self.time)))
+    def __call__(self, reader: QueueReader) -> dict[QueueRef, int]:
+        queues = list(self.times)
+        bounds = dict(zip(queues, _Bounds(queues)(reader), strict=True))
+        found = {queue: high for queue, (_, high) in bounds.items()}
+        full = [queue for queue, (low, high) in bounds.items() if low < high]
+        offsets = reader.offsets_at([(queue.topic, queue.queue_id, self.times[queue]) for queue in full])
+        for queue, offset in zip(full, offsets, strict=True):
+            low, high = bounds[queue]
+            found[queue] = min(high, max(low, offset))
+        return found
 
 
 class _KeptRoute(NamedTuple):
@@ -200,7 +204,7 @@ class BrokerAccess:
             route = self._cluster.route(topic)
         return route
 
-    def ranges(self) -> Ranges:
+    def ranges(self, *, complete: bool = False) -> Ranges:
         queues = self._queues()
         found: dict[QueueRef, Range] = {}
         for broker, members in _by_broker(queues).items():
@@ -209,7 +213,29 @@ class BrokerAccess:
                 {queue: Range(low, max(low, high)) for queue, (low, high) in zip(members, bounds, strict=True)}
             )
             self._ask_others(broker, found, [queue for queue in members if found[queue].first == found[queue].next])
+            if complete:
+                self._ask_master(broker, found, members)
         return found
+
+    def _ask_master(self, broker: str, found: dict[QueueRef, Range], queues: list[QueueRef]) -> None:
+        """Takes over where queues end on the master, if reads may go on there where the preferred member ends.
+
+        Of members that the option readFrom names, only they are read: what these lack is told.
+        """
+        master, is_read = self._readers.master(broker)
+        if master is None:
+            return
+        with contextlib.suppress(RemotingError, ReplyError, ClientError, OSError):
+            ends = {queue: high for queue, (_, high) in zip(queues, _Bounds(queues)(master), strict=True)}
+            lacking = {queue: end - found[queue].next for queue, end in ends.items() if end > found[queue].next}
+            if is_read:
+                found.update({queue: Range(found[queue].first, ends[queue]) for queue in lacking})
+            elif lacking:
+                note(
+                    f"readFrom={self._options.read_from}: {sum(lacking.values())} messages that the master of {broker} "
+                    "has are not there yet and are not read",
+                    (f"{key_of(queue)} lacks {count}" for queue, count in sorted(lacking.items())[:4]),
+                )
 
     def _ask_others(self, broker: str, found: dict[QueueRef, Range], empty: list[QueueRef]) -> None:
         """Asks other members for queues that look empty: a slave may not know a new topic yet."""
@@ -242,9 +268,14 @@ class BrokerAccess:
         return found
 
     def at_time(self, times: Mapping[QueueRef, int]) -> Mapping[QueueRef, int]:
-        found = {}
-        for queue, time in times.items():
-            found[queue] = self._readers.ask(queue.broker_name, _OffsetAt(queue, time))
+        found: dict[QueueRef, int] = {}
+        for broker, queues in _by_broker(times).items():
+            question = _OffsetsAt({queue: times[queue] for queue in queues})
+            found |= self._readers.ask(broker, question)
+            master, is_read = self._readers.master(broker)
+            if master is not None and is_read:  # the preferred member may not have those messages yet
+                with contextlib.suppress(RemotingError, ReplyError, ClientError, OSError):
+                    found |= {queue: max(offset, found[queue]) for queue, offset in question(master).items()}
         return found
 
     def mean_size(self, queue: QueueRef, start: int, stop: int) -> float:

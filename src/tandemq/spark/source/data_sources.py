@@ -68,7 +68,8 @@ class RocketMQSource(DataSource):
         table = table_options.of_created_table(given)
         if table is None:
             return _schema(parse(PullOptions, given))
-        return table_options.with_options(_schema(parse(PullOptions, table_options.for_reading(table))), table)
+        schema = _schema(parse(PullOptions, table_options.for_reading(table)))
+        return table_options.with_options(table_options.made_for_writing(schema, table), table)
 
     def _options(self, schema: StructType) -> tuple[PullOptions, Asked]:
         given, asked = taken_from(self.options)
@@ -109,12 +110,7 @@ class RocketMQSource(DataSource):
     def _sink(self, schema: StructType, overwrite: bool) -> tuple[SinkOptions, Any]:
         from pyspark.sql.pandas.types import to_arrow_schema
 
-        if not self.options:
-            raise ConfigError(
-                "nameserver: missing. Spark hands the stored options of a table to no Python sink: give them with the "
-                "write, INSERT INTO t WITH (nameserver = '…', topic = '…') or .option(…)"
-            )
-        options = parse(SinkOptions, dict(self.options))
+        options = parse(SinkOptions, table_options.for_writing(schema, self.options))
         if overwrite:
             raise ConfigError("mode=overwrite: a topic can't be overwritten, only appended to; use mode('append')")
         return options, to_arrow_schema(schema, timezone="UTC")

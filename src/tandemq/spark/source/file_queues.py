@@ -47,7 +47,7 @@ class FileAccess:
     def _stores(self) -> Iterator[StoreFiles]:
         yield from LogPlanner(self._options).stores()
 
-    def ranges(self) -> Ranges:
+    def ranges(self, *, complete: bool = False) -> Ranges:
         planner = LogPlanner(self._options)
         found: dict[QueueRef, Range] = {}
         for store in planner.stores():

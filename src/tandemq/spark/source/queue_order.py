@@ -33,8 +33,11 @@ from tandemq.spark.source.prefetch import handed_over
 class QueueAccess(Protocol):
     """Where queues come from. Picklable: it holds options, and opens files and connections when used."""
 
-    def ranges(self) -> Ranges:
-        """Returns the selected queues and what each holds now."""
+    def ranges(self, *, complete: bool = False) -> Ranges:
+        """Returns the selected queues and what each holds now, as the preferred member of each group has it.
+
+        `complete`: up to where the master has it, as other members may be a little behind.
+        """
         ...
 
     @property
@@ -135,7 +138,7 @@ class QueueBatchReader(_QueueReading, DataSourceReader):
         self.asked = asked
 
     def partitions(self) -> Sequence[InputPartition]:
-        ranges, access = self.access.ranges(), self.access
+        ranges, access = self.access.ranges(complete=True), self.access
         starts = offsets.starting(self.options, ranges, access.at_time, EARLIEST, access.numbering)
         stops = offsets.ending(self.options, ranges, access.at_time, access.numbering)
         return self._partitions(starts, offsets.check_order(self.options, starts, stops), ranges)
@@ -168,7 +171,7 @@ class QueueStreamReader(_QueueReading, DataSourceStreamReader, SupportsTriggerAv
     def initialOffset(self) -> dict[str, Any]:
         # Spark calls this twice for batch 0: the second answer must be the first one's.
         if self._initial is None:
-            ranges = self.access.ranges()
+            ranges = self.access.ranges(complete=True)
             at_time, numbering = self.access.at_time, self.access.numbering
             self._initial = offsets.starting(self.options, ranges, at_time, LATEST, numbering)
         return offsets.to_json(self._initial, initial=True)
@@ -188,7 +191,8 @@ class QueueStreamReader(_QueueReading, DataSourceStreamReader, SupportsTriggerAv
         given = offsets.from_json(start)
         if not initial:
             self._commit_group(start, given)
-        ranges = self._ranges = self.access.ranges()
+        # A query of Trigger.AvailableNow ends with the first answer that brings nothing new: it must not be a slave's.
+        ranges = self._ranges = self.access.ranges(complete=self._target is not None)
         starts, begin = dict(given), dict(given) if initial else {}
         for queue, bounds in ranges.items():
             if queue not in starts:  # a queue that appeared later is read from its beginning
@@ -260,7 +264,7 @@ class QueueStreamReader(_QueueReading, DataSourceStreamReader, SupportsTriggerAv
         return waited_ms >= milliseconds("maxTriggerDelay", self.options.max_trigger_delay)
 
     def prepareForTriggerAvailableNow(self) -> None:
-        self._target = {queue: bounds.next for queue, bounds in self.access.ranges().items()}
+        self._target = {queue: bounds.next for queue, bounds in self.access.ranges(complete=True).items()}
 
     def reportLatestOffset(self) -> dict[str, Any] | None:
         ranges = self.access.ranges() if self._ranges is None else self._ranges

@@ -1,9 +1,9 @@
 """Options that a catalog stores with a table (`CREATE TABLE … USING rocketmq OPTIONS (…)`).
 
 Spark hands a Python source the options of a table once, to `schema()` when the table is created, and to nobody when it
-is read. What a catalog does keep for us is the schema, so the options travel in the metadata of its first column.
-Secrets do not: they would be in every schema that is printed or written to a file. Give them with the query (`WITH`) or
-in the environment.
+is read or written. What a catalog does keep for us is the schema, and rows that are inserted have the metadata of the
+table's columns, so the options travel in the metadata of its first column. Secrets do not: they would be in every
+schema that is printed or written to a file. Give them with the query (`WITH`) or in the environment.
 """
 
 import json
@@ -22,6 +22,8 @@ _PREFIX = "option."
 """What catalogs put before each option, besides giving it as it is."""
 _SECRETS = {"secretkey", "securitytoken"}
 _SELECTS = {"subscribe", "subscribepattern", "assign"}
+_NEEDED = {"body", "value"}
+"""What every message must have."""
 
 
 def of_created_table(given: Mapping[str, str]) -> dict[str, str] | None:
@@ -47,6 +49,28 @@ def for_reading(options: Mapping[str, str]) -> dict[str, str]:
     if _SELECTS.isdisjoint(names):
         found["subscribe"] = names["topic"]
     return found
+
+
+def for_writing(schema: "StructType", given: Mapping[str, str]) -> dict[str, str]:
+    """Returns the options of a write: those given with it, and the sink's share of the table's."""
+    merged_options = merged(schema, given, "nameserver")
+    if merged_options == dict(given):
+        return merged_options
+    if "topic" not in {key.lower() for key in merged_options}:
+        raise ConfigError(
+            "topic: missing. This table was made for reading; give the topic with the write, INSERT INTO t WITH "
+            "(topic = '…'), or when the table is made, OPTIONS (nameserver '…', topic '…')"
+        )
+    named = {key.lower() for key in given}
+    return {key: value for key, value in merged_options.items() if key.lower() in named or knows(SinkOptions, key)}
+
+
+def made_for_writing(schema: "StructType", options: Mapping[str, str]) -> "StructType":
+    """Returns the schema of a table; what an INSERT need not give may be null if the table can be written to."""
+    if "topic" in {key.lower() for key in options}:
+        for field in schema.fields:
+            field.nullable = field.nullable or field.name not in _NEEDED
+    return schema
 
 
 def with_options(schema: "StructType", options: Mapping[str, str]) -> "StructType":

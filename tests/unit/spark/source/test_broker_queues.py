@@ -4,10 +4,13 @@ import pickle
 
 import pytest
 
+from tandemq.client import group_reader
+from tandemq.client.blocking_cluster import ClusterAccess
 from tandemq.errors import ConfigError, NoRoute
 from tandemq.model.route import BrokerGroup, QueueData, TopicRoute
 from tandemq.model.topic import QueueRef
 from tandemq.spark.options import PullOptions, parse
+from tandemq.spark.source import broker_queues
 from tandemq.spark.source.broker_queues import BrokerAccess, assigned_queues
 from tandemq.spark.source.offsets import PLAIN, Numbering
 
@@ -113,3 +116,60 @@ def test_the_broker_filters_by_tags_or_sql() -> None:
     assert BrokerAccess(options())._expression() == ("*", "TAG")
     assert BrokerAccess(options(tags="b, a"))._expression() == ("a || b", "TAG")
     assert BrokerAccess(options(sql="n > 1"))._expression() == ("n > 1", "SQL92")
+
+
+class LaggingPair:
+    """A reader of one member: the master has twenty messages, the slave and whoever else is asked has twelve."""
+
+    def __init__(self, address: str, **_: object) -> None:
+        self.end = 20 if address == "b:1" else 12
+
+    def ranges(self, queues: list[tuple[str, int]]) -> list[tuple[int, int]]:
+        return [(0, self.end) for _ in queues]
+
+    def offsets_at(self, places: list[tuple[str, int, int]]) -> list[int]:
+        return [min(self.end, timestamp_ms) for _, _, timestamp_ms in places]
+
+    def close(self) -> None: ...
+
+
+class PairOfB(FakeCluster):
+    """One group whose slave is a little behind."""
+
+    def __init__(self, pulled: ClusterAccess) -> None:
+        queues = (QueueData(broker_name="b", read_queues=1, write_queues=1, perm=6),)
+        super().__init__(
+            t=TopicRoute(queues=queues, groups=(BrokerGroup(cluster="c", name="b", addresses={0: "b:1", 1: "b:2"}),))
+        )
+        self.access = pulled
+
+    def log_end(self, address: str) -> int:
+        return 2000 if address == "b:1" else 1200
+
+    def broker_name(self, address: str) -> str:
+        return "b"
+
+
+def lagging_pair(monkeypatch: pytest.MonkeyPatch, **given: str) -> BrokerAccess:
+    monkeypatch.setattr(group_reader, "QueueReader", LaggingPair)
+    monkeypatch.setattr(broker_queues, "BlockingCluster", PairOfB)
+    return BrokerAccess(options(**given))
+
+
+def test_a_complete_read_ends_where_the_master_does(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A batch that ended where a slave happens to be would lose rows in silence; the rest comes from the master."""
+    pulled, queue = lagging_pair(monkeypatch), QueueRef("t", "b", 0)
+    assert pulled.ranges() == {queue: (0, 12)}
+    assert pulled.ranges(complete=True) == {queue: (0, 20)}
+    assert pulled.at_time({queue: 15}) == {queue: 15}
+
+
+def test_what_a_named_replica_lacks_is_told(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Nobody else is read then, so the read ends where the replica does, but not without a word."""
+    pulled = lagging_pair(monkeypatch, readFrom="b:3")
+    assert pulled.ranges(complete=True) == {QueueRef("t", "b", 0): (0, 12)}
+    told = capsys.readouterr().err
+    assert "readFrom=b:3: 8 messages that the master of b has are not there yet" in told
+    assert "b/t/0 lacks 8" in told

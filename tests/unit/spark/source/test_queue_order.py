@@ -36,7 +36,7 @@ class FakeAccess:
     born = 0
     """Which life of the topic this is: its messages lie elsewhere in the log."""
 
-    def ranges(self) -> Ranges:
+    def ranges(self, *, complete: bool = False) -> Ranges:
         return dict(self.bounds)
 
     replicas: dict[str, dict[str, Any]] = {}

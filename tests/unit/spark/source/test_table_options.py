@@ -44,3 +44,26 @@ def test_a_table_that_is_written_to_is_read_by_its_topic() -> None:
     assert table_options.for_reading({"nameserver": "n:1", "topic": "t", "assign": "x"})["assign"] == "x"
     with pytest.raises(ConfigError, match="'colour': neither the source nor the sink"):
         table_options.for_reading({"topic": "t", "colour": "red"})
+
+
+def test_a_write_takes_the_sinks_share_of_a_tables_options() -> None:
+    """The metadata of a table's columns is all that Spark hands to a sink."""
+    stored = table_options.with_options(schema(), {"nameserver": "n:1", "topic": "t", "columns": "body", "copies": "2"})
+    assert table_options.for_writing(stored, {}) == {"nameserver": "n:1", "topic": "t", "copies": "2"}
+    assert table_options.for_writing(stored, {"Copies": "1"})["copies"] == "1"
+    assert table_options.for_writing(stored, {"colour": "red"})["colour"] == "red"  # told by name later
+    elsewhere = {"nameserver": "m:1", "topic": "u"}
+    assert table_options.for_writing(stored, elsewhere) == elsewhere
+    read = table_options.with_options(schema(), {"nameserver": "n:1", "subscribe": "t"})
+    with pytest.raises(ConfigError, match="made for reading"):
+        table_options.for_writing(read, {})
+
+
+def test_what_an_insert_need_not_give_may_be_null() -> None:
+    both = table_options.made_for_writing(
+        StructType([StructField("topic", StringType(), False), StructField("body", StringType(), False)]),
+        {"Topic": "t"},
+    )
+    assert [field.nullable for field in both.fields] == [True, False]
+    read = table_options.made_for_writing(StructType([StructField("topic", StringType(), False)]), {"subscribe": "t"})
+    assert not read.fields[0].nullable

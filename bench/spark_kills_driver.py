@@ -1,6 +1,6 @@
-"""One life of a driver for the crash test: archives a store and streams it into a topic until both have caught up.
+"""One life of a driver that is killed: archives a store and streams it into a topic until both have caught up.
 
-    crash_driver.py STORE LAKE CHECKPOINTS NAMESERVER TOPIC
+    python -m bench.spark_kills_driver STORE LAKE CHECKPOINTS NAMESERVER TOPIC BYTES_PER_TRIGGER
 
 Killed at any moment with its JVM and workers and started again; everything it needs to remember is in CHECKPOINTS.
 """
@@ -10,23 +10,25 @@ import threading
 from pathlib import Path
 
 
-def main(store: str, lake: str, checkpoints: str, nameserver: str, topic: str) -> None:
+def main(store: str, lake: str, checkpoints: str, nameserver: str, topic: str, bytes_per_trigger: str) -> None:
     from tandemq.spark.jobs.archive import ArchivePlan, archive
     from tandemq.spark.runtime.query_start import started
     from tandemq.spark.session import session_builder
 
     work = Path(checkpoints) / "work"
-    builder = session_builder("crash", master="local[2]", work_directory=work).config("spark.ui.enabled", "false")
+    # A task is tried four times, as on a cluster: a killed worker is the task's failure, not the query's.
+    builder = session_builder("kills", master="local[2,4]", work_directory=work).config("spark.ui.enabled", "false")
     spark = builder.config("spark.driver.memory", "700m").getOrCreate()
     spark.sparkContext.setLogLevel("OFF")
     reader = spark.readStream.format("rocketmq-commitlog").option("startingOffsets", "earliest")
-    rows = reader.option("maxBytesPerTrigger", "150000").load(store).select("body", "keys", "tags", "properties")
+    rows = reader.option("maxBytesPerTrigger", bytes_per_trigger).load(store)
+    rows = rows.select("body", "keys", "tags", "properties")
     writer = rows.writeStream.format("rocketmq").option("nameserver", nameserver).option("topic", topic)
     writer = writer.option("delivery", "exactly_once").option("checkpointLocation", f"{checkpoints}/sink")
     failed: list[BaseException] = []
 
     def run_archive() -> None:
-        options = {"path": store, "maxBytesPerTrigger": "150000"}
+        options = {"path": store, "maxBytesPerTrigger": bytes_per_trigger}
         try:
             archive(spark, ArchivePlan(lake, f"{checkpoints}/archive", "rocketmq-commitlog", options))
         except BaseException as error:

@@ -1,0 +1,151 @@
+"""Which bytes of a master's log go to whom next, and in which frame.  Pure."""
+
+from collections.abc import Sequence
+from hashlib import sha256
+from typing import Final
+
+from tandemq.codec import ha_classic
+from tandemq.codec import ha_session as ha
+from tandemq.replication.decisions import Batch, Decision, Send
+from tandemq.replication.mastership.core import MasterCore
+from tandemq.replication.mastership.followers import Followers
+from tandemq.replication.session import Session, SessionState
+
+Place = tuple[int, int, int]
+"""Epoch, offset and size of log bytes."""
+DIGESTS_MAX: Final = 16
+"""Sums of log bytes kept: of what is sent now and next, for slaves at a few different places."""
+
+
+class Streaming:
+    """The log on its way to each slave."""
+
+    def __init__(self, core: MasterCore, followers: Followers) -> None:
+        self._core, self._followers = core, followers
+        self._frame: tuple[int, int, int, int, int, bool, bool] | None = None
+        self._header = b""
+        self.digests: dict[Place, bytes] = {}
+        """SHA-256 of log bytes that were sealed last, or are about to be: they are summed once for all slaves."""
+
+    # --- what and whom ----------------------------------------------------------------------------------------------
+
+    def next_batch(self, session_id: int, now: float) -> Batch | None:
+        """What to send next on a session; None if it has everything, may not have more now, or is not streaming."""
+        core, session = self._core, self._followers.sessions.get(session_id)
+        if session is None or not session.is_streaming or not core.is_open:
+            return None
+        terms = core.terms
+        stop = core.record.history.stop_of(session.sent, core.log.end)
+        size_max = terms.classic_batch if session.classic else min(terms.batch, session.frame_max)
+        size = min(stop - session.sent, size_max)
+        if session.packs:
+            size = min(size, ha.PACK_SIZE_MAX)
+        if terms.rate_max is not None:
+            size = min(size, session.allowance(terms.rate_max, now))
+        return Batch(session.sent, size) if size > 0 else None
+
+    def is_throttled(self, session_id: int) -> bool:
+        """Whether a session has bytes to get that the rate cap holds back."""
+        session = self._followers.sessions.get(session_id)
+        return session is not None and session.is_streaming and session.sent < self._core.log.end
+
+    def spares(self) -> Sequence[int]:
+        """Sessions that no send waits for, because others are further and enough for the copies wanted; the furthest
+        first, which takes over if one of those stalls."""
+        sessions, wanted = self._followers.sessions, self._core.acks.copies_wanted
+        if wanted == 0 or wanted >= len(sessions):
+            return ()
+        places = [(s.received, -s.id) for s in sessions.values() if s.state is SessionState.IN_SYNC]
+        places.sort(reverse=True)
+        return [-number for _, number in places[wanted:]]
+
+    # --- frames -----------------------------------------------------------------------------------------------------
+
+    def frame_header(self, session_id: int, data: memoryview | bytes) -> bytes:
+        """What goes before the bytes of a batch; `data` are all of them."""
+        core, session = self._core, self._followers.sessions[session_id]
+        if session.classic:
+            return ha_classic.encode_transfer_header(session.sent, len(data))
+        session.told_confirmed = core.confirmed
+        epoch = core.record.history.number_at(session.sent)
+        acks = core.acks
+        if session.seal is not None:
+            place = (core.number, session.sent, len(data))
+            if place not in self.digests:
+                self.put_digest(place, sha256(data).digest())
+            return ha.encode_sealed_data_header(
+                session.seal,
+                epoch,
+                session.sent,
+                core.confirmed,
+                len(data),
+                self.digests[place],
+                acks.wants_durable,
+                acks.is_lone,
+            )
+        frame = (core.number, epoch, session.sent, len(data), core.confirmed, acks.wants_durable, acks.is_lone)
+        if frame != self._frame:
+            # Within a reign the same place holds the same bytes: they are summed once for all slaves.
+            self._frame = frame
+            self._header = ha.encode_data_header(epoch, session.sent, core.confirmed, data, *frame[-2:])
+        return self._header
+
+    def digest_wanted(self, session_id: int, offset: int, size: int) -> Place | None:
+        """Returns the name of log bytes that will be sealed and are not summed yet; None if there is nothing to do."""
+        place = (self._core.number, offset, size)
+        session = self._followers.sessions.get(session_id)
+        return None if session is None or session.seal is None or place in self.digests else place
+
+    def put_digest(self, place: Place, digest: bytes) -> None:
+        """Log bytes were summed.  Within a reign the same place holds the same bytes."""
+        self.digests[place] = digest
+        while len(self.digests) > DIGESTS_MAX:
+            del self.digests[next(iter(self.digests))]
+
+    def packed_frame(self, session_id: int, data: memoryview | bytes, text: bytes = b"") -> bytes | None:
+        """Returns a batch as the whole frame that a slave behind a thin link asked for; None for any other slave.
+
+        `text` is what the bytes are packed, if the shell has done that already.
+        """
+        core, session = self._core, self._followers.sessions[session_id]
+        if not session.packs:
+            return None
+        session.told_confirmed = core.confirmed
+        epoch = core.record.history.number_at(session.sent)
+        acks = core.acks
+        frame = ha.encode_packed(epoch, session.sent, core.confirmed, data, acks.wants_durable, acks.is_lone, text)
+        return frame if session.seal is None else ha.sealed(frame, session.seal)
+
+    def sent(self, session_id: int, stop: int, now: float) -> None:
+        """A frame with log bytes up to `stop` is on its way."""
+        self._followers.sessions[session_id].was_sent(stop, now)
+
+    # --- frames without bytes ---------------------------------------------------------------------------------------
+
+    def heartbeat(self, out: list[Decision], session: Session, now: float) -> None:
+        """A frame without bytes: this master lives, and so much is confirmed."""
+        core = self._core
+        session.last_sent = now
+        if session.classic:
+            out.append(Send(session.id, ha_classic.encode_transfer_header(session.sent, 0)))
+            return
+        session.told_confirmed = core.confirmed
+        frame = ha.encode_data_header(core.number, session.sent, core.confirmed, b"")
+        out.append(Send(session.id, frame, session.seal))
+
+    def news(self, out: list[Decision], now: float) -> None:
+        """The confirmed offset for slaves that have all bytes but not the news; called soon after it moved."""
+        for session in self._followers.sessions.values():
+            if self._is_owed_news(session):
+                self.heartbeat(out, session, now)
+
+    @property
+    def owes_news(self) -> bool:
+        """Whether some slave has every byte but does not know that it may show them."""
+        return any(self._is_owed_news(session) for session in self._followers.sessions.values())
+
+    def _is_owed_news(self, session: Session) -> bool:
+        if not session.is_streaming or session.classic:
+            return False
+        core = self._core
+        return session.told_confirmed < min(core.confirmed, session.sent) and session.sent == core.log.end
