@@ -343,7 +343,7 @@ def main(version: str, nodes: int, scale: float, only: str = "", directory: str 
         print(f"bench: {error}")
         return 1
     clean = True
-    result = RESULTS / f"failover.chaos-etcd-{Path(version).name}-{nodes}.json"
+    result = RESULTS / f"failover.chaos-etcd-{Path(version).name}-{nodes}.txt"
     kept = json.loads(result.read_text()) if result.exists() else {}
     for name, (fault, count) in FAULTS.items():
         if (only and only not in name) or (fault is etcd_node_killed and nodes == 1):

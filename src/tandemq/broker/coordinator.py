@@ -100,13 +100,15 @@ class Coordinator:
 
     async def read(self) -> int:
         """Reads both keys anew; returns the revision of the whole store.  CoordinatorError if etcd does not answer."""
-        asked_at, keys, floor = self._clock.monotonic(), self.keys, self.keys.revision
+        asked_at, keys = self._clock.monotonic(), self.keys
+        known = keys.revision
         try:
             found = await self.client.read(self.prefix)
         except CoordinatorError:
             keys.unanswered()
             raise
-        keys.answered(asked_at, found.revision, floor)
+        if not keys.answered(asked_at, found.revision, known):
+            return found.revision
         value = found.values.get(self.register_key)
         self._note_register(*((value.data, value.revision) if value is not None else (None, found.revision)))
         holder = found.values.get(self.holder_key)

@@ -1151,7 +1151,7 @@ class Pair:
         address = command.ext.get("masterAddress", "")
         self._book.note([address])
         if self._broker.is_master and self.failover is not None:
-            pass  # the coordinator tells who reigns
+            self.failover.announced(command.ext)  # who reigns is told by the coordinator
         elif self._broker.is_master:
             verdict = self._decide(View(seen=[seen_of(address, command.ext)]), waited=True)
             if verdict.step is Step.FOLLOW:

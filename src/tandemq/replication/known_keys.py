@@ -45,19 +45,20 @@ class KnownKeys:
     def unanswered(self) -> None:
         self.is_away = True
 
-    def answered(self, asked_at: float, revision: int, floor: int) -> None:
-        """Notes that etcd answered, at this revision of the whole store.
+    def answered(self, asked_at: float, revision: int, known: int) -> bool:
+        """Notes that etcd answered, at this revision of the whole store; False: the answer is no news.
 
-        `floor`: the revision of the register that was known when the question left.  An answer that was overtaken by
-        newer ones is below what is known by now; one below its floor says that etcd has lost something.  Then all that
-        it holds is looked at anew, and only a register that is no older than the one known ends the damage.
+        `known`: `revision` when the question left.  Less than that is damage; less than what is known by now is only
+        late, because a swap or an event was faster.  After damage all that etcd holds is looked at anew, and only a
+        register that is no older than the one known ends it.
         """
         self.is_away = False
         self.read_at = asked_at
-        if revision < floor:
-            self.damage = f"etcd is at revision {revision}, it was at {floor} before"
+        if revision < known:
+            self.damage = f"etcd is at revision {revision}, it was at {known} before"
             self.revision = self._holder_revision = 0
             self.holder, self.holder_lease = None, 0
+        return revision >= self.revision
 
     def told_register(self, data: bytes | None, revision: int) -> Register | None:
         """Notes what the key holds since `revision`, None for nothing at that one; returns a register that is news."""

@@ -85,8 +85,8 @@ class LogDispatcher:
         self._tags: dict[bytes, int] = {}
         self._one_by_one_left, self._one_by_one_size = 0, MANY_SIZE_MIN
         """Where a run of records ended early, so much log is taken one by one, twice as much each time in a row."""
-        self._touched: set[ConsumeQueue] = set()
-        """Queues that got messages; a run that a full disk ended leaves them to the next one to tell."""
+        self._touched: dict[ConsumeQueue, None] = {}
+        """Queues that got messages, in that order; a run that a full disk ended leaves them to the next one to tell."""
         self.position = position
         self.index_from = position
         """Records below are in the index already."""
@@ -105,7 +105,7 @@ class LogDispatcher:
         self.on_topic_deleted: Callable[[str], None] | None = None
         """Told when the log says that a topic was deleted, after its queues are gone."""
 
-    def run(self, limit: int, size_max: int) -> set[tuple[str, int]]:
+    def run(self, limit: int, size_max: int) -> list[tuple[str, int]]:
         """Dispatches whole records below `limit`, about `size_max` bytes. Returns the queues that got messages."""
         chain = self._log.chain
         segment_size, bases = chain.segment_size, chain.bases
@@ -123,7 +123,7 @@ class LogDispatcher:
             self.position = base + self._part(chain.segment(base).view, base, before - base, stop, enough)
             if self.position == before:
                 break
-        touched = set(map(_key_of, self._touched))
+        touched = list(map(_key_of, self._touched))
         self._touched.clear()
         return touched
 
@@ -157,7 +157,7 @@ class LogDispatcher:
         for queue, entries in added:
             queue.tail += entries
             queue.count += len(entries) // ENTRY_SIZE
-            self._touched.add(queue)
+            self._touched[queue] = None
             self.pending_size += len(entries)
         if run.last_timestamp:
             self.last_timestamp = run.last_timestamp
@@ -203,7 +203,7 @@ class LogDispatcher:
                     if queue is not None and queue.count == queue_offset and physical_offset == base + at:
                         queue.tail += _pack_entry(physical_offset, size, tags)
                         queue.count = queue_offset + 1
-                        touched.add(queue)
+                        touched[queue] = None
                         added += 1
                         if unique and physical_offset >= index_from:
                             head, ending = _key_head(unique[:-4]), _key_ending(unique[-4:])
@@ -284,7 +284,7 @@ class LogDispatcher:
                     queue.tail += ENTRY.pack(physical_offset, size, tags)
                     self.pending_size += ENTRY_SIZE
                     queue.count = queue_offset + 1
-                    self._touched.add(queue)
+                    self._touched[queue] = None
 
         if physical_offset >= index_from and is_in_index(sys_flag):
             for key in index_keys(properties):
@@ -298,7 +298,7 @@ class LogDispatcher:
     def _follow(self, mark: LogMark, physical_offset: int) -> None:
         """Does to the queues what a mark in the log says."""
         if isinstance(mark, TopicDeleted):
-            self._touched = {queue for queue in self._touched if queue.topic != mark.topic}
+            self._touched = {queue: None for queue in self._touched if queue.topic != mark.topic}
             self._queues.delete_topic(mark.topic, physical_offset)
             if self.on_topic_deleted is not None:
                 self.on_topic_deleted(mark.topic)
@@ -309,7 +309,7 @@ class LogDispatcher:
                     queue.mentioned_at = physical_offset
                     if queue.count < number:
                         self._fill(queue, number)
-                        self._touched.add(queue)
+                        self._touched[queue] = None
 
     def _template(self, unique_size: int, before: bytes, behind: bytes) -> tuple[Template | None, bytes, int]:
         """(what the text before and behind a record's unique key says, the user's keys, where those are); None if it

@@ -22,7 +22,7 @@ SECOND = msgspec.structs.replace(FIRST, revision=2, paused=True)
 
 def keys_with(register: Register | None) -> KnownKeys:
     keys = KnownKeys()
-    keys.answered(1.0, 5, floor=0)
+    keys.answered(1.0, 5, known=0)
     if register is not None:
         keys.took(register, 5)
     return keys
