@@ -21,6 +21,7 @@ NOT_BENCHMARKS = {
     "chaos",
     "client_load",
     "failover_chaos",
+    "failover_java",
     "frame",
     "load",
     "memory",

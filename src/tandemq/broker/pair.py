@@ -674,7 +674,8 @@ class Pair:
         if info.get("tandemqRole") == SLAVE:
             if self._live.broker.observer and configured:
                 self._is_ours = True
-                return MasterPlace(configured, True, info.get("tandemqGroup", ""), address)
+                has_epochs = info.get("tandemqEpochId", "") != ""
+                return MasterPlace(configured, has_epochs, info.get("tandemqGroup", ""), address)
             await self._master_is_a_slave(address, info.get("tandemqFollows", ""))
         self._is_ours = info.get("tandemqHa") == "1"
         if self._is_ours:
