@@ -6,6 +6,7 @@ NAME is a benchmark (`broker.async`), a module (`broker`) or `all`.
 
 import argparse
 import importlib
+import json
 import pkgutil
 import sys
 
@@ -72,13 +73,18 @@ def show(found: dict[str, frame.Benchmark], unusable: dict[str, str]) -> None:
 
 
 def main() -> int:
-    parser = argparse.ArgumentParser(prog="bench", description=__doc__)
+    parser = argparse.ArgumentParser(
+        prog="tandemq bench",
+        description=__doc__,
+        epilog="Examples: `tandemq bench`, `tandemq bench broker.async --rounds 1`, `tandemq bench all --scale 0.01`",
+    )
     parser.add_argument("names", nargs="*", help="benchmarks, modules, `all`; or `report` alone")
     parser.add_argument("--rounds", type=int, help="instead of the benchmark's own number")
     parser.add_argument("--scale", type=float, default=1.0, help="fraction of the work; below 1 nothing is kept")
     parser.add_argument("--minutes", type=float, default=60.0, help="of `soak`; below 10 nothing is kept")
     parser.add_argument("--seed", type=int, default=1, help="of `soak`: what happens in which order")
     parser.add_argument("--dir", default="", help="of `soak`: where its stores lie, and stay")
+    parser.add_argument("--json", action="store_true", help="list them as JSON")
     a = parser.parse_args()
     if a.names == ["soak"]:
         from bench import soak
@@ -89,7 +95,11 @@ def main() -> int:
         return 0
     found, unusable = discover()
     if not a.names:
-        show(found, unusable)
+        if a.json:
+            rows = [{"name": name, "what": one.what, "sides": list(one.sides)} for name, one in found.items()]
+            print(json.dumps(rows, indent=2))
+        else:
+            show(found, unusable)
         return 0
     failed = [name for name in choose(found, a.names) if not run(name, found[name], a.rounds, a.scale)]
     if failed:

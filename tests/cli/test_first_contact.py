@@ -44,6 +44,8 @@ def test_bench_lists_the_benchmarks() -> None:
     done = tandemq("bench")
     assert done.returncode == 0, done.stderr
     assert "store." in done.stdout
+    assert "store.append" in {row["name"] for row in json.loads(tandemq("bench", "--json").stdout)}
+    assert "Examples: `tandemq bench`" in tandemq("bench", "-h").stdout
 
 
 def test_an_unknown_noun_is_an_error() -> None:

@@ -21,7 +21,8 @@ import pytest
 
 from tandemq.broker.addresses import free_port
 from tandemq.broker.new_message import NewMessage
-from tandemq.broker.writer import MessageWriter, WriteRefused
+from tandemq.broker.write_gate import WriteRefused
+from tandemq.broker.writer import MessageWriter
 from tandemq.clock import SystemClock
 from tandemq.errors import StoreError
 from tandemq.model.ack_level import AckLevel, parse_level
@@ -182,7 +183,7 @@ class Node:
             self.store, acks, clock, loop, level=AckLevel(2), sync_flush=False, flush_timeout_ms=5000,
             copies_timeout_ms=5000, pending_max=1000,
         )  # fmt: skip
-        self.writer.refusal = WriteRefused("not open")
+        self.writer.gate.refuse("not open")
         self.node = ReplicaNode(
             self.store, ROOT,
             ReplicationConfig(
@@ -199,10 +200,10 @@ class Node:
 
     def _opened(self) -> None:
         self.writer.forget_flushes()
-        self.writer.refusal = None
+        self.writer.gate.allow()
 
     def _closed(self, reason: str, deposed: bool) -> None:
-        self.writer.refusal = WriteRefused(reason)
+        self.writer.gate.refuse(reason)
 
     def _flushed(self) -> None:
         self.node.flushed()

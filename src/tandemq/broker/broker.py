@@ -64,7 +64,7 @@ from tandemq.broker.telemetry.snapshot import take_snapshot
 from tandemq.broker.telemetry.traffic import TICK_SECONDS, BrokerStats
 from tandemq.broker.waiting_messages import first_waiting
 from tandemq.broker.warm_imports import load_arrays
-from tandemq.broker.writer import MessageWriter, Queues, WriteRefused
+from tandemq.broker.writer import MessageWriter, Queues
 from tandemq.clock import Clock, SystemClock
 from tandemq.codec.codes import RequestCode
 from tandemq.codec.command import Command
@@ -307,7 +307,7 @@ class Broker:
             is_awaited=lambda: len(self.pulls.parked) > 0,
         )
         if not self.is_master:
-            self.writer.refusal = WriteRefused(SLAVE_REFUSAL)
+            self.writer.gate.refuse(SLAVE_REFUSAL)
 
     def _build_handlers(self) -> None:
         live, store, clock, stats = self.live, self.store, self.clock, self.stats
@@ -441,7 +441,7 @@ class Broker:
             admit=self.accounts.control.admit if self.accounts is not None else None,
             audit=trail.note,
             before=self.writer.catch_up,
-            gate=self.writer,
+            gate=self.writer.gate,
             divert=self.forwarder.divert,
         )
         self.forwarder.dispatcher = self.server.dispatcher
@@ -489,7 +489,7 @@ class Broker:
         await self.idempotence.stop()
         await self.rebuilds.stop()
         if self.writer.refusal is None:
-            self.writer.refusal = WriteRefused("the broker is stopping, send to another")
+            self.writer.gate.refuse("the broker is stopping, send to another")
         await self.writer.drained(DRAIN_SECONDS_MAX)
         await self.replication.tell_slaves()
         await self.server.stop()
@@ -517,7 +517,7 @@ class Broker:
 
         `services` False: these begin later, with `start_services`, when no other master can still run them.
         """
-        self.writer.refusal = None
+        self.writer.gate.allow()
         self.forwarder.changed()
         self._begin_writing()
         if services:
@@ -525,7 +525,7 @@ class Broker:
 
     async def forbid_writes(self, reason: str) -> None:
         """No more writes from now on; whatever still waits for its copies is told that it can't have them."""
-        self.writer.refusal = WriteRefused(reason)
+        self.writer.gate.refuse(reason)
         self.acks.fail_all(PutStatus.SERVICE_NOT_AVAILABLE, reason)
         await self._stop_master_services()
 
@@ -558,7 +558,7 @@ class Broker:
         self.writer.level = self.live.replication.default_level(role is BrokerRole.SYNC_MASTER)
         self.registration.identity = self._identity()
         if role is BrokerRole.SLAVE:
-            self.writer.refusal = WriteRefused(SLAVE_REFUSAL)
+            self.writer.gate.refuse(SLAVE_REFUSAL)
 
     def _begin_writing(self) -> None:
         self._agree_with_log()

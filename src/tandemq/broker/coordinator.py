@@ -101,12 +101,13 @@ class Coordinator:
     async def read(self) -> int:
         """Reads both keys anew; returns the revision of the whole store.  CoordinatorError if etcd does not answer."""
         asked_at, keys = self._clock.monotonic(), self.keys
+        known = keys.revision
         try:
             found = await self.client.read(self.prefix)
         except CoordinatorError:
             keys.unanswered()
             raise
-        if not keys.answered(asked_at, found.revision):
+        if not keys.answered(asked_at, found.revision, known):
             return found.revision
         self._note_register(found.values.get(self.register_key))
         holder = found.values.get(self.holder_key)

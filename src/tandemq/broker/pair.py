@@ -27,7 +27,6 @@ from tandemq.broker.pair_tls import ha_tls
 from tandemq.broker.peer_book import PeerBook
 from tandemq.broker.registration import Registered
 from tandemq.broker.reign import Own, Seen, Step, Verdict, View, decide
-from tandemq.broker.writer import WriteRefused
 from tandemq.codec.codes import ResponseCode
 from tandemq.codec.command import Command, encode_response
 from tandemq.codec.ha_reasons import Reason
@@ -267,7 +266,7 @@ class Pair:
     ) -> None:
         broker, config = self._broker, self._live.replication
         is_sync = broker.role is BrokerRole.SYNC_MASTER
-        broker.writer.refusal = WriteRefused(
+        broker.writer.gate.refuse(
             "this master asks its replicas what it may have lost and takes no messages yet; see `tandemq ha status`"
         )
         broker.offsets.journal = None
@@ -352,7 +351,7 @@ class Pair:
                 wait,
             )
         self._waits = verdict
-        self._broker.writer.refusal = WriteRefused(f"this master takes no messages yet: {text}")
+        self._broker.writer.gate.refuse(f"this master takes no messages yet: {text}")
 
     async def _until_word(self) -> None:
         """Looks again and again until it is clear who reigns, then plays the role that is left."""
@@ -453,7 +452,7 @@ class Pair:
         self.tables.settle(self._broker.store.appended)
         heard = self.node.heard_addresses()
         if heard and not self._server.is_open:  # one that has reigned since it took the role has the newest tables
-            self._broker.writer.refusal = WriteRefused("this master takes over the newest tables of its group")
+            self._broker.writer.gate.refuse("this master takes over the newest tables of its group")
             self._spawn(self._take_tables(heard), "tables of the group")
         else:
             self._allow_writes()
@@ -476,7 +475,7 @@ class Pair:
         self._server.is_open = True
         self._server.changed()
         if self._starting:
-            self._broker.writer.refusal = None  # the broker starts its services itself when it is up
+            self._broker.writer.gate.allow()  # the broker starts its services itself when it is up
         else:
             self._spawn(self._open_broker(), "open")
 
@@ -537,7 +536,7 @@ class Pair:
     def _closed(self, reason: str, deposed: bool) -> None:
         self.tables.true_at = self._broker.store.appended
         text = f"this broker is no longer the master: {reason}"
-        self._broker.writer.refusal = WriteRefused(text)
+        self._broker.writer.gate.refuse(text)
         if self.failover is not None:
             self.failover.closed(deposed)
         if deposed:
@@ -949,7 +948,7 @@ class Pair:
             await self._broker.rest_services()
             self._broker.forwarder.expect_hand_over()
             # What was accepted gets the answer that it waits for; what comes from now on waits for the successor.
-            self._broker.writer.refusal = WriteRefused(reason)
+            self._broker.writer.gate.refuse(reason)
             await self._broker.writer.drained(ANSWER_SECONDS)
             await self._broker.forbid_writes(reason)
             try:
@@ -1147,7 +1146,7 @@ class Pair:
         address = command.ext.get("masterAddress", "")
         self._book.note([address])
         if self._broker.is_master and self.failover is not None:
-            pass  # the coordinator tells who reigns
+            self.failover.announced(command.ext)  # who reigns is told by the coordinator
         elif self._broker.is_master:
             verdict = self._decide(View(seen=[seen_of(address, command.ext)]), waited=True)
             if verdict.step is Step.FOLLOW:

@@ -21,6 +21,7 @@ from collections.abc import Awaitable, Callable, Mapping
 from typing import NamedTuple
 
 from tandemq.broker.new_message import NewMessage
+from tandemq.broker.write_gate import LEASE_OVER, WriteGate, WriteRefused
 from tandemq.clock import Clock
 from tandemq.codec.codes import ResponseCode
 from tandemq.errors import ReplyError, StoreError
@@ -44,20 +45,10 @@ PUT_OFF_MAX = 0.005
 SLICE_SIZE = 512 << 10
 """Bytes of log that are dispatched in one go while others may wait: a millisecond or two."""
 
-LEASE_OVER = (
-    "the lease of this master is over and could not be renewed: another may be elected; see `tandemq ha status`"
-)
 ONE_COPY = AckLevel(1)
 
 Done = Callable[[PutStatus, str], None]
 Queues = set[tuple[str, int]]
-
-
-class WriteRefused(ReplyError):
-    """This broker takes no writes now; the remark says why."""
-
-    def __init__(self, remark: str, code: int = ResponseCode.SERVICE_NOT_AVAILABLE) -> None:
-        super().__init__(code, remark)
 
 
 class PutResult(NamedTuple):
@@ -102,10 +93,7 @@ class MessageWriter:
         self.on_arrival = on_arrival
         self.on_turn: Callable[[], None] = lambda: None
         """Told once per turn in which something was appended, before dispatch: the copies leave first."""
-        self.refusal: WriteRefused | None = None
-        """Set while nothing may be written: a slave, a master that must ask first, a broker that is stopping."""
-        self.fence: Fence | None = None
-        """Of a broker with a coordinator: until when it may write, whatever else it believes."""
+        self.gate = WriteGate()
         self._is_awaited = is_awaited
         """Whether somebody wants to know at once when a queue gets messages."""
         self.is_scheduled = False
@@ -146,18 +134,16 @@ class MessageWriter:
 
     def set_fence(self, fence: Fence) -> None:
         """From now on everything that is written or acknowledged asks the clock whether the lease still holds."""
-        self.fence = self._acks.fence = fence
+        self.gate.fence = self._acks.fence = fence
 
-    def check(self) -> None:
-        """Raises WriteRefused while nothing may be written."""
-        if self.refusal is not None:
-            raise self.refusal
-        if self.fence is not None and self.fence.is_closed:
-            raise WriteRefused(LEASE_OVER)
+    @property
+    def refusal(self) -> WriteRefused | None:
+        """Why nothing may be written; see `gate`, which alone changes it."""
+        return self.gate.refusal
 
     def append(self, message: NewMessage) -> Appended:
         """Appends and does not wait. Raises WriteRefused or StoreError, and then nothing was written."""
-        self.check()
+        self.gate.check()
         appended = self.store_append(
             message.topic,
             message.queue_id,
@@ -177,7 +163,7 @@ class MessageWriter:
 
     def append_mark(self, mark: LogMark) -> Appended:
         """Appends what the log shall say about queues from here on; as `append`."""
-        self.check()
+        self.gate.check()
         appended = self._store.append_mark(mark)
         self.schedule_dispatch()
         return appended
@@ -200,7 +186,7 @@ class MessageWriter:
         batch: MessageBatch,
     ) -> AppendedBatch:
         """Several messages into one queue, contiguous; as `append`."""
-        self.check()
+        self.gate.check()
         appended = self._store.append_batch(
             topic, queue_id, sys_flag, born_timestamp, born_host, reconsume_times, batch
         )
@@ -213,7 +199,7 @@ class MessageWriter:
         At once when there is nothing to wait for; `wait` False is the message property WAIT=false.
         """
         level = level or self._level
-        fence = self.fence
+        fence = self.gate.fence
         if fence is not None and fence.is_closed:
             done(PutStatus.SERVICE_NOT_AVAILABLE, LEASE_OVER)
             return
@@ -342,7 +328,7 @@ class MessageWriter:
 
     def stop(self, reason: str) -> None:
         """No more writes; what waits fails with the reason."""
-        self.refusal = WriteRefused(reason)
+        self.gate.end(reason)
         self._acks.fail_all(PutStatus.SERVICE_NOT_AVAILABLE, reason)
         if self._timer is not None:
             self._timer.cancel()
@@ -388,7 +374,7 @@ class MessageWriter:
         if error is not None:
             # What the disk holds is unknown now: nothing that waits may be acknowledged, nothing more is taken.
             self._acks.fail_all(PutStatus.SERVICE_NOT_AVAILABLE, f"the disk refused the flush: {error}")
-            self.refusal = WriteRefused(f"the log can't be written any more: {error}")
+            self.gate.refuse(f"the log can't be written any more: {error}")
             return
         self._acks.flushed(self._store.flushed)
         # With SYNC_FLUSH readers stop at the flushed offset, so a flush makes messages readable.

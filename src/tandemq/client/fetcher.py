@@ -68,8 +68,17 @@ class QueueFetcher:
         self._span_max = session.config.span_max if span_limited else None
         self._complained = ""
         """The last problem that was logged: it is logged once, not at every try."""
-        self.wake = asyncio.Event()
-        """Set by the owner when room, a lock or a resume may let the next pull go."""
+        self._wake = asyncio.Event()
+        self._waits = False
+        """Whether the loop waits for room, a lock or a resume."""
+
+    def wake(self) -> None:
+        """Lets the next pull go if it may: there may be room, a lock, or no pause any more.
+
+        The loop is left alone otherwise, because this is called for every message that was handled.
+        """
+        if self._waits and self._may_pull():
+            self._wake.set()
 
     async def run(self) -> None:
         state = self._state
@@ -99,17 +108,18 @@ class QueueFetcher:
         state = self._state
         if state.paused or not self._ready():
             return False
-        return state.full(config.queue_cache_max, config.queue_cache_bytes_max << 20, self._span_max) is None
+        return state.has_room(config.queue_cache_max, config.queue_cache_bytes_max << 20, self._span_max)
 
     async def _wait_for_wake(self) -> None:
-        self.wake.clear()
-        if self._may_pull():
-            return
+        self._wake.clear()
+        self._waits = True
         try:
             async with asyncio.timeout(1.0):
-                await self.wake.wait()
+                await self._wake.wait()
         except TimeoutError:
             pass  # time to check again: locks expire without an event
+        finally:
+            self._waits = False
 
     async def _pull(self) -> PullResult:
         target = await self._target()

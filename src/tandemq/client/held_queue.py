@@ -46,7 +46,7 @@ class HeldQueue:
     def wake(self) -> None:
         """Wakes the fetcher, because there may be room, a lock, or no pause any more."""
         if self._fetcher is not None:
-            self._fetcher.wake.set()
+            self._fetcher.wake()
 
     def drop(self) -> None:
         """Ends it: from now on nothing touches the queue's offset through this object, and its cache is freed."""

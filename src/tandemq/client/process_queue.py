@@ -136,17 +136,13 @@ class ProcessQueue:
             return 0
         return next(reversed(self._cached)) - next(iter(self._cached))
 
-    def full(self, count_max: int, bytes_max: int, span_max: int | None) -> str | None:
-        """Returns why pulling must wait, or None."""
-        if self.count >= count_max:
-            return f"{self.count} messages are cached, the limit is {count_max}"
-        if self._bytes >= bytes_max:
-            return f"{self._bytes} bytes are cached, the limit is {bytes_max}"
+    def has_room(self, count_max: int, bytes_max: int, span_max: int | None) -> bool:
+        """Returns whether another pull may go: this queue and all of the consumer together are below their limits."""
+        if self.count >= count_max or self._bytes >= bytes_max:
+            return False
         if span_max is not None and self.span > span_max:
-            return f"the cached offsets span {self.span}, the limit is {span_max}"
-        if self.budget is not None and self.budget.spent and self.count:
-            return f"all queues together cache {self.budget.used} bytes, the limit is {self.budget.bytes_max}"
-        return None
+            return False
+        return self.budget is None or not self.budget.spent or not self.count
 
     def locked(self, now: float) -> bool:
         """Returns whether the lock of this queue can be trusted."""

@@ -6,6 +6,7 @@ a master asks for while etcd is away, `may_take_over` says whether an ordered pr
 
 from dataclasses import dataclass
 from typing import Final
+from zlib import crc32
 
 from tandemq.codec.ha_register import Register
 from tandemq.replication.election import Candidate, View
@@ -29,8 +30,10 @@ class Standing:
 
 
 class Candidacy:
-    def __init__(self, lease: float, now: float) -> None:
+    def __init__(self, replica: str, lease: float, now: float) -> None:
         self.lease = lease
+        self._share = crc32(replica.encode()) / 2**32
+        """Of a pause: no two replicas that stood at the same time try again at the same time."""
         self.gone_since: float | None = None
         """Since when nobody reigns, as far as etcd tells; None while somebody does."""
         self.others: tuple[Candidate, ...] | None = None
@@ -91,8 +94,8 @@ class Candidacy:
         self.others, self.asked_at = others, now
 
     def came_to_nothing(self, now: float) -> None:
-        """An attempt failed: the others are asked anew, in a while."""
-        self.others, self.not_before = None, now + RETRY_SECONDS
+        """An attempt failed: the others are asked anew, in a while that differs from theirs."""
+        self.others, self.not_before = None, now + RETRY_SECONDS * (1 + self._share)
 
     def elected(self) -> None:
         self._dead = ""

@@ -114,6 +114,14 @@ def decide(view: View, now: float) -> Verdict:
     return Verdict(Step.REST, f"{better} better candidates go first", stands_at)
 
 
+def gives_way(me: Candidate, other: Candidate) -> bool:
+    """Whether one that stands makes room for another that stands too.
+
+    Each of them waits to be heard by the other, which a candidate is not: without this they would wait for ever.
+    """
+    return other.order > me.order
+
+
 def why_not(register: Register, replica: str, hindrance: str = "") -> str:
     """Why a replica may not be elected; empty if it may."""
     if replica not in register.member_ids:

@@ -45,14 +45,17 @@ class KnownKeys:
     def unanswered(self) -> None:
         self.is_away = True
 
-    def answered(self, asked_at: float, revision: int) -> bool:
-        """Notes that etcd answered, at this revision of the whole store; False: it was further once."""
+    def answered(self, asked_at: float, revision: int, known: int) -> bool:
+        """Notes that etcd answered, at this revision of the whole store; False: the answer is no news.
+
+        `known`: `revision` when the question left.  Less than that is damage; less than what is known by now is only
+        late, because a swap or an event was faster.
+        """
         self.is_away = False
         self.read_at = asked_at
-        if revision < self.revision:
-            self.damage = f"etcd is at revision {revision}, it was at {self.revision} before"
-            return False
-        return True
+        if revision < known:
+            self.damage = f"etcd is at revision {revision}, it was at {known} before"
+        return revision >= self.revision
 
     def told_register(self, data: bytes | None, revision: int) -> Register | None:
         """Notes what the key holds since `revision`, None for nothing; returns a register that is news."""

@@ -7,7 +7,6 @@ Event-driven: it wakes for an append, a flush, a slave's bytes, room in a socket
 import asyncio
 import logging
 import os
-import socket
 from collections import deque
 from collections.abc import Callable, Iterable, Sequence
 from functools import partial
@@ -32,6 +31,7 @@ from tandemq.replication.decisions import (
     SteppedDown,
 )
 from tandemq.replication.epochs import ReplicaRecord
+from tandemq.replication.ha_port import HaPort, PortEvents
 from tandemq.replication.hands import StoreHands
 from tandemq.replication.master_state import MasterState
 from tandemq.replication.mastership.core import Phase
@@ -39,7 +39,7 @@ from tandemq.replication.mastership.streaming import Place
 from tandemq.replication.packing import PACK_BESIDE_MIN, Packing
 from tandemq.replication.poller import Poller
 from tandemq.replication.session import SessionState
-from tandemq.replication.tls_wire import HaTls, TlsWire
+from tandemq.replication.tls_wire import HaTls
 from tandemq.replication.wire import Wire
 
 log = logging.getLogger(__name__)
@@ -58,7 +58,6 @@ than the message, and of many slaves only the furthest decide when a send is ans
 for the next in line, which takes over if one of those stalls. While no send waits for any copy, the first bytes after a
 pause leave at once and others a little later: a slave that wakes for every message takes the processor from those who
 send them."""
-READ_SIZE = 256 << 10
 TURN_SIZE = 4 << 20
 """Bytes for one slave before the loop's other work gets its turn."""
 HELD_MAX = 10_000
@@ -93,7 +92,6 @@ class MasterShell:
         """`ack_poll`: seconds for which a lone send's ack is asked for without sleeping."""
         self._on_proposed = on_proposed
         self.state = state
-        self._tls = tls
         self._poller = Poller(clock, ack_poll, lambda: not self._stopped and state.acks.is_lone)
         self._hands = hands
         self._store = hands.store
@@ -103,9 +101,9 @@ class MasterShell:
         self._on_readable = on_readable
         self._on_saved = on_saved
         self._on_event = on_event
-        self._wires: dict[int, Wire] = {}
-        self._listener: socket.socket | None = None
-        self._count = 0
+        events = PortEvents(self._connected, self._received, self._pump_one, self._lost)
+        self._port = HaPort(events, "a slave", tls, self._refuse_plain)
+        self._wires = self._port.wires
         self._timer: asyncio.TimerHandle | None = None
         self._news_timer: asyncio.TimerHandle | None = None
         self._gather_timer: asyncio.TimerHandle | None = None
@@ -113,8 +111,6 @@ class MasterShell:
         self._spare_timer: asyncio.TimerHandle | None = None
         self._spares: Sequence[int] = ()
         """Sessions that no send waited for when the log last grew; the first is next in line."""
-        self._buffer = bytearray(READ_SIZE)
-        self._view = memoryview(self._buffer)
         self._held: deque[Decision] = deque()
         """A record that could not be saved because the disk is full, and everything decided since."""
         self._stopped = False
@@ -127,21 +123,15 @@ class MasterShell:
     async def start(self, host: str, port: int) -> int:
         """Listens, then begins to ask or opens; the port."""
         self._loop = asyncio.get_running_loop()
-        listener = socket.create_server((host or "0.0.0.0", port), backlog=512, reuse_port=False)
-        listener.setblocking(False)
-        self._listener = listener
-        self._loop.add_reader(listener.fileno(), self._accept)
+        bound = self._port.listen(host, port, backlog=512)
         self._act(self.state.start(self._clock.monotonic()))
         self._arm()
-        bound: int = listener.getsockname()[1]
         return bound
 
     async def stop(self, *, clean: bool) -> None:
         """No more slaves; `clean`: the log is flushed, so that the next start need not ask."""
         if not self._stopped:
-            if self._listener is not None:
-                self._loop.remove_reader(self._listener.fileno())
-                self._listener.close()
+            self._port.close_listener()
             if clean:
                 self._pump()
                 self._act(self.state.stop(self._clock.monotonic()))
@@ -149,73 +139,23 @@ class MasterShell:
         for timer in (self._timer, self._news_timer, self._gather_timer, self._spare_timer):
             if timer is not None:
                 timer.cancel()
-        for wire in list(self._wires.values()):
-            wire.close()
-        self._wires.clear()
+        self._port.close_wires()
 
     # --- connections ------------------------------------------------------------------------------------------------
 
-    def _accept(self) -> None:
-        assert self._listener is not None
-        try:
-            connected, address = self._listener.accept()
-        except (BlockingIOError, InterruptedError, ConnectionAbortedError):
-            return
-        except OSError as error:
-            log.warning("a slave's connection could not be accepted: %s", error)
-            return
-        self._count += 1
-        session = self._count
-        self._wires[session] = self._wire(session, connected)
-        self._act(self.state.connected(session, f"{address[0]}:{address[1]}", self._clock.monotonic()))
+    def _connected(self, session: int, peer: str) -> None:
+        self._act(self.state.connected(session, peer, self._clock.monotonic()))
         self._arm()
-
-    def _wire(self, session: int, connected: socket.socket) -> Wire:
-        def on_readable() -> None:
-            self._read(session)
-
-        def on_clear() -> None:
-            self._pump_one(session)
-
-        def on_lost(text: str) -> None:
-            self._lost(session, text)
-
-        if self._tls is None:
-            return Wire(self._loop, connected, on_readable=on_readable, on_clear=on_clear, on_lost=on_lost)
-        return TlsWire(
-            self._loop,
-            connected,
-            self._tls.server,
-            server_name=None,
-            on_readable=on_readable,
-            on_clear=on_clear,
-            on_lost=on_lost,
-            refuse_plain=self._refuse_plain,
-        )
 
     def _refuse_plain(self) -> bytes:
         text = "this master's HA port speaks TLS (haTlsEnable=true), the slave does not"
         return ha.encode_control(ha.Refuse(Reason.TLS.value, text, self.state.number))
 
-    def _read(self, session: int) -> None:
-        wire = self._wires.get(session)
-        if wire is None:
-            return
-        try:
-            size = wire.recv_into(self._buffer)
-        except (BlockingIOError, InterruptedError):
-            return
-        except OSError as error:
-            wire.lose(f"{error.strerror or error}")
-            return
-        if size == 0:
-            wire.lose("the slave closed the connection")
-            return
-        self._act(self.state.receive(session, self._view[:size], self._clock.monotonic()))
+    def _received(self, session: int, data: memoryview) -> None:
+        self._act(self.state.receive(session, data, self._clock.monotonic()))
         self._pump_due(session)
 
-    def _lost(self, session: int, text: str) -> None:
-        wire = self._wires.pop(session, None)
+    def _lost(self, session: int, wire: Wire | None, text: str) -> None:
         self._packing.forget(session)
         now = self._clock.monotonic()
         if wire is not None and not wire.is_ready:
@@ -451,14 +391,10 @@ class MasterShell:
             if self._news_timer is None and self.state.streaming.owes_news:
                 self._news_timer = self._loop.call_later(NEWS_DELAY, self._send_news)
         elif isinstance(decision, Send):
-            wire = self._wires.get(decision.session)
-            if wire is not None:
-                wire.send(decision.frame())
+            self._port.send(decision.session, decision.frame)
         elif isinstance(decision, Close):
-            wire = self._wires.pop(decision.session, None)
             self._packing.forget(decision.session)
-            if wire is not None:
-                wire.close()
+            self._port.close(decision.session)
         elif isinstance(decision, Prepare):
             todo.extend(self.state.prepared(self._hands.prepare(), self._clock.monotonic()))
         elif isinstance(decision, Propose):

@@ -11,7 +11,6 @@ Only confirmed bytes are handed on: they are never cut.  When the history that t
 ends; the observer greets again and is told the new one.
 """
 
-from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass
 from hashlib import sha256
@@ -19,17 +18,14 @@ from hashlib import sha256
 from tandemq.codec import ha_classic
 from tandemq.codec import ha_session as ha
 from tandemq.codec.ha_reasons import Reason
-from tandemq.codec.ha_seal import SEALED_VERSION, Handshake, SealBroken
-from tandemq.codec.ha_session import Ack, Challenge, Hello, Preamble, Refuse, Registered, Start, Welcome
-from tandemq.errors import CodecError
+from tandemq.codec.ha_session import Ack, Hello, Preamble, Refuse, Registered, Start, Welcome
 from tandemq.replication.decisions import Batch, Close, Decision, Note, Send
 from tandemq.replication.epochs import History, ReplicaRecord, common_point, from_items, to_items
+from tandemq.replication.served import Claim, Refusal, ServedSessions
 from tandemq.replication.session import Session, SessionState
 
 UNPROVEN_SECONDS = 5.0
 """How long a connection may take to say who it is."""
-UNPROVEN_MAX = 64
-"""Connections that have not said who they are; beyond it, one of whoever has most of them makes room."""
 CLASSIC_FRAME = 32 << 10
 """Bytes of log in a frame of RocketMQ's protocol, as its brokers send them by default."""
 SESSIONS_MAX = 16
@@ -67,22 +63,22 @@ class RelayState:
         new_id: Callable[[], str],
     ) -> None:
         self.terms = terms
-        self._record, self._log, self._new_id = record, log, new_id
-        self.sessions: dict[int, Session] = {}
+        self._record, self._log = record, log
+        self._served = ServedSessions(
+            group=terms.group,
+            shared_key=terms.shared_key,
+            claim=lambda: Claim(record().promise, record().replica, record().register),
+            new_id=new_id,
+            guest="observer",
+            host="slave",
+        )
+        self.sessions = self._served.sessions
 
     # --- connections ------------------------------------------------------------------------------------------------
 
     def connected(self, session_id: int, peer: str, now: float) -> list[Decision]:
         """Somebody connected to the HA port; it speaks first."""
-        out: list[Decision] = []
-        self.sessions[session_id] = Session(session_id, peer, now, now, now)
-        unproven = [one for one in self.sessions.values() if not one.proven]
-        if len(unproven) > UNPROVEN_MAX:
-            by_host = Counter(one.host for one in unproven)
-            oldest = max(unproven, key=lambda one: by_host[one.host])
-            text = f"{UNPROVEN_MAX} connections have not proven that they belong here, {oldest.peer} is one of them"
-            self._close(out, oldest, Reason.TOO_MANY, text, now)
-        return out
+        return self._served.connected(session_id, peer, now)
 
     def disconnected(self, session_id: int) -> None:
         """The connection is gone."""
@@ -92,7 +88,9 @@ class RelayState:
         """This slave follows another history: what observers were told no longer holds."""
         out: list[Decision] = []
         for session in list(self.sessions.values()):
-            self._close(out, session, Reason.STOPPING, "this broker follows another reign now; greet it again", now)
+            self._served.close(
+                out, session, Reason.STOPPING, "this broker follows another reign now; greet it again", now
+            )
         return out
 
     def receive(self, session_id: int, data: bytes | memoryview, now: float) -> list[Decision]:
@@ -105,22 +103,14 @@ class RelayState:
         if not session.spoke and not ha.is_extended(data[0]):
             if self._record().history.epochs or self.terms.shared_key:
                 text = "this broker is a slave: it serves TandemQ observers only"
-                self._close(out, session, Reason.NOT_MASTER, text, now)
+                self._served.close(out, session, Reason.NOT_MASTER, text, now)
                 return out
             session.classic = True
         session.spoke = True
         if session.classic:
             self._on_reports(out, session, data, now)
-            return out
-        try:
-            for event in session.frames.feed(data):
-                self._dispatch(out, session, event, now)
-                if session_id not in self.sessions:
-                    break
-        except SealBroken as error:
-            self._close(out, session, Reason.KEY_REFUSED, f"{session.replica or session.peer}: {error}", now)
-        except CodecError as error:
-            self._close(out, session, Reason.CORRUPT, str(error), now)
+        else:
+            self._served.read(out, session, data, now, self._dispatch)
         return out
 
     def _on_reports(self, out: list[Decision], session: Session, data: bytes | memoryview, now: float) -> None:
@@ -131,11 +121,12 @@ class RelayState:
             log = self._log()
             if not log.first <= offset <= log.confirmed:
                 text = f"report of {offset}, this slave hands on [{log.first}, {log.confirmed})"
-                self._close(out, session, Reason.OFFSET_GONE, text, now)
+                self._served.close(out, session, Reason.OFFSET_GONE, text, now)
                 return
             session.replica, session.observer, session.proven = f"classic@{session.peer}", True, True
             session.sent = session.received = session.durable = session.applied = offset
-            session.state, session.rate_from = SessionState.CATCHING_UP, now
+            session.enter(SessionState.CATCHING_UP)
+            session.rate_from = now
             out.append(Note("observer", f"observer {session.peer} follows from {offset}, in RocketMQ's protocol"))
 
     def _dispatch(self, out: list[Decision], session: Session, event: ha.Event, now: float) -> None:
@@ -153,39 +144,22 @@ class RelayState:
             self.sessions.pop(session.id, None)
             out.append(Close(session.id, Reason.LOST, event.text))
         else:
-            name = type(event).__name__
-            self._close(out, session, Reason.CORRUPT, f"{name} is not expected when {session.state.value}", now)
+            self._served.unexpected(out, session, event, now)
 
     # --- handshake --------------------------------------------------------------------------------------------------
 
     def _on_preamble(self, out: list[Decision], session: Session, preamble: Preamble, now: float) -> None:
-        record = self._record()
-        if not record.history.epochs:
+        if not self._record().history.epochs:
+            session.nonce = preamble.nonce
             text = "this broker has not followed a TandemQ master yet, so its log has no history to tell"
-            self._close(out, session, Reason.NOT_MASTER, text, now)
+            self._served.close(out, session, Reason.NOT_MASTER, text, now)
             return
-        if preamble.version not in ha.VERSIONS:
-            text = f"HA session version {preamble.version}, this broker speaks up to {max(ha.VERSIONS)}"
-            self._close(out, session, Reason.VERSION, text, now)
-            return
-        key, group, promise = self.terms.shared_key, self.terms.group, record.promise
-        session.nonce, session.own_nonce = preamble.nonce, self._new_id()
-        session.frames.control_size_max = ha.CONTROL_SIZE_MAX
-        session.state = SessionState.CHALLENGED
-        told = (promise.number, promise.id, record.replica, record.register)
-        if not key:
-            proof = ha.key_proof("", "master", session.nonce, session.own_nonce, group)
-            self._send(out, session, Challenge(ha.VERSION, session.own_nonce, proof, *told), now)
-            return
-        handshake = Handshake(key, group, session.nonce, session.own_nonce, promise.number, ha.claim_of(*told[1:]))
-        self._send(out, session, Challenge(SEALED_VERSION, session.own_nonce, handshake.proof(), *told), now)
-        session.seal, theirs = handshake.seals()
-        session.frames.secure(theirs)
+        self._served.greeted(out, session, preamble, now)
 
     def _on_hello(self, out: list[Decision], session: Session, hello: Hello, now: float) -> None:
         refusal = self._refusal(session, hello)
         if refusal is not None:
-            self._close(out, session, *refusal, now)
+            self._served.close(out, session, *refusal, now)
             return
         record, log = self._record(), self._log()
         session.replica, session.address, session.observer = hello.replica, hello.address, True
@@ -209,29 +183,23 @@ class RelayState:
             in_sync=sorted(record.in_sync),
             register=record.register,
         )
-        session.sent = empty_at
-        session.state = SessionState.CHECKING
-        self._send(out, session, welcome, now)
+        session.welcomed(empty_at, session.start_max)
+        self._served.send(out, session, welcome, now)
 
-    def _refusal(self, session: Session, hello: Hello) -> tuple[Reason, str] | None:
-        record, log = self._record(), self._log()
-        expected = ha.key_proof("", "slave", session.nonce, session.own_nonce, hello.replica)
-        if session.seal is None and not ha.same_proof(hello.proof, expected):
-            return Reason.KEY_REFUSED, f"{hello.replica} from {session.peer} did not prove the shared key"
+    def _refusal(self, session: Session, hello: Hello) -> Refusal | None:
+        promise = self._record().promise
+        unproven = self._served.unproven(session, hello)
+        if unproven is not None:
+            return unproven
         if not hello.observer:
             return Reason.NOT_MASTER, "this broker is a slave: it serves observers (haObserver=true) only"
-        others = [one for one in self.sessions.values() if one.proven and one.replica != hello.replica]
-        if len(others) >= SESSIONS_MAX:
+        if self._served.is_full(hello.replica, SESSIONS_MAX):
             return Reason.TOO_MANY, f"there are {SESSIONS_MAX} observers already"
-        if hello.group != self.terms.group:
-            return Reason.WRONG_GROUP, f"observer of group {hello.group!r} at a slave of group {self.terms.group!r}"
-        if hello.replica == record.replica:
-            return Reason.SAME_IDENTITY, f"the observer at {session.peer} has this slave's own identity {hello.replica}"
-        if hello.segment_size != log.segment_size:
-            text = f"the observer's segments have {hello.segment_size} bytes, this slave's {log.segment_size}"
-            return Reason.SEGMENT_SIZE, text
-        if (hello.promised_number, hello.promised_id) != (record.promise.number, record.promise.id):
-            text = f"the observer belongs to epoch {hello.promised_number}, this slave to {record.promise.number}"
+        misfit = self._served.misfit(session, hello, self._log().segment_size)
+        if misfit is not None:
+            return misfit
+        if (hello.promised_number, hello.promised_id) != (promise.number, promise.id):
+            text = f"the observer belongs to epoch {hello.promised_number}, this slave to {promise.number}"
             return Reason.PROMISED, text
         return None
 
@@ -239,21 +207,17 @@ class RelayState:
         log = self._log()
         if not log.first <= start.offset <= log.confirmed or start.offset > max(session.start_max, session.sent):
             text = f"START at {start.offset}, this slave hands on [{log.first}, {log.confirmed})"
-            self._close(out, session, Reason.OFFSET_GONE, text, now)
+            self._served.close(out, session, Reason.OFFSET_GONE, text, now)
             return
-        session.sent = session.received = session.applied = start.offset
-        session.durable = min(start.durable, start.offset)
-        session.state = SessionState.CATCHING_UP
-        session.rate_from = now
+        session.follows_from(start.offset, start.offset, start.durable, now)
         out.append(Note("observer", f"observer {session.replica} ({session.peer}) follows from {start.offset}"))
 
     def _on_ack(self, out: list[Decision], session: Session, ack: Ack, now: float) -> None:
         if not session.received <= ack.received <= session.sent:
             text = f"ack of {ack.received}, it was sent up to {session.sent}"
-            self._close(out, session, Reason.BAD_ACK, text, now)
+            self._served.close(out, session, Reason.BAD_ACK, text, now)
             return
-        session.received, session.applied = ack.received, ack.applied
-        session.durable = max(session.durable, min(ack.durable, ack.received))
+        session.acked(ack.received, ack.durable, ack.applied)
         if session.received >= self._log().confirmed:
             session.caught_up_at = now
 
@@ -299,13 +263,13 @@ class RelayState:
         log = self._log()
         for session in list(self.sessions.values()):
             if not session.is_streaming and now - session.connected_at >= UNPROVEN_SECONDS:
-                self._close(out, session, Reason.SILENT, "it did not say who it is", now)
+                self._served.close(out, session, Reason.SILENT, "it did not say who it is", now)
             elif now - session.last_heard >= self.terms.housekeeping:
                 text = f"the observer was silent for {self.terms.housekeeping:g} s"
-                self._close(out, session, Reason.SILENT, text, now)
+                self._served.close(out, session, Reason.SILENT, text, now)
             elif session.is_streaming and session.sent < log.first:
                 text = f"bytes from {session.sent} on are gone, the log begins at {log.first}"
-                self._close(out, session, Reason.OFFSET_GONE, text, now)
+                self._served.close(out, session, Reason.OFFSET_GONE, text, now)
             elif session.is_streaming and now - session.last_sent >= self.terms.heartbeat:
                 session.last_sent = now
                 if session.classic:
@@ -315,16 +279,3 @@ class RelayState:
                 beat = ha.encode_data_header(epoch, session.sent, min(log.confirmed, session.sent), b"")
                 out.append(Send(session.id, beat, session.seal))
         return out
-
-    # --- small things -----------------------------------------------------------------------------------------------
-
-    def _send(self, out: list[Decision], session: Session, message: ha.Control, now: float) -> None:
-        session.last_sent = now
-        out.append(Send(session.id, ha.encode_control(message), session.seal))
-
-    def _close(self, out: list[Decision], session: Session, reason: Reason, text: str, now: float) -> None:
-        if not session.classic:
-            self._send(out, session, Refuse(reason.value, text, self._record().promise.number), now)
-        out.append(Close(session.id, reason, text))
-        out.append(Note(f"ended-{reason.value}", f"session of {session.replica or session.peer} ended: {text}"))
-        self.sessions.pop(session.id, None)

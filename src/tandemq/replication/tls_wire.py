@@ -37,6 +37,9 @@ class TlsWire(Wire):
 
     can_splice = False
 
+    def expect(self, size: int) -> None:
+        """Waits for nothing: bytes that are sure to come may be in the TLS layer already, where no socket tells."""
+
     def __init__(
         self,
         loop: asyncio.AbstractEventLoop,

@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from tandemq.broker.pair import Pair
-from tandemq.broker.writer import WriteRefused
+from tandemq.broker.write_gate import WriteGate, WriteRefused
 
 
 @pytest.mark.parametrize("deposed", [True, False])
@@ -25,12 +25,12 @@ def test_the_writer_refuses_in_the_same_turn(deposed: bool) -> None:
     pair.failover = None
     pair._broker = SimpleNamespace(
         store=SimpleNamespace(appended=700),
-        writer=SimpleNamespace(refusal=None),
+        writer=SimpleNamespace(gate=WriteGate()),
         forwarder=SimpleNamespace(expect_hand_over=lambda: None),
         forbid_writes=forbid_writes,
     )
     pair._closed("another reigns", deposed)
-    assert isinstance(pair._broker.writer.refusal, WriteRefused)
-    assert "another reigns" in pair._broker.writer.refusal.remark
+    assert isinstance(pair._broker.writer.gate.refusal, WriteRefused)
+    assert "another reigns" in pair._broker.writer.gate.refusal.remark
     assert spawned == ["step aside" if deposed else "forbid writes"], "the rest goes on by itself"
     assert pair.tables.true_at == 700

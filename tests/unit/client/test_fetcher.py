@@ -188,12 +188,14 @@ async def test_pulling_waits_while_the_queue_is_paused_or_full() -> None:
         await turns()
         assert cluster.count(RequestCode.PULL_MESSAGE) == 0
         scene.state.paused = False
-        scene.fetcher.wake.set()
+        scene.fetcher.wake()
         await until(lambda: len(scene.got) == 4, "the first four")
         await turns()
         assert cluster.count(RequestCode.PULL_MESSAGE) == 1
+        scene.fetcher.wake()
+        assert not scene.fetcher._wake.is_set(), "there is no room yet: the loop is not roused for nothing"
         scene.state.remove(scene.got[:1])
-        scene.fetcher.wake.set()
+        scene.fetcher.wake()
         await until(lambda: len(scene.got) == 8, "four more")
 
 

@@ -12,8 +12,10 @@ from tandemq.model.topic import QueueRef
 
 class Fetcher:
     def __init__(self) -> None:
-        self.wake = asyncio.Event()
-        self.runs = self.ends = 0
+        self.runs = self.ends = self.wakes = 0
+
+    def wake(self) -> None:
+        self.wakes += 1
 
     async def run(self) -> None:
         self.runs += 1
@@ -36,7 +38,7 @@ async def test_fetching_is_started_anew_and_stopped() -> None:
     await turns(2)
     assert (fetcher.runs, fetcher.ends) == (2, 1)
     held.wake()
-    assert fetcher.wake.is_set()
+    assert fetcher.wakes == 1
     held.stop_fetching()
     await turns(2)
     assert (fetcher.runs, fetcher.ends) == (2, 2)

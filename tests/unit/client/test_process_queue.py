@@ -55,14 +55,14 @@ def test_taken_messages_hold_the_offset_until_committed() -> None:
     assert queue.count == 1
 
 
-def test_full_says_why() -> None:
+def test_messages_bytes_and_span_are_limited() -> None:
     queue = ProcessQueue()
-    assert queue.full(2, 100, 10) is None
+    assert queue.has_room(2, 100, 10)
     queue.add([message(0), message(20)])
-    assert "messages" in (queue.full(2, 100, 10) or "")
-    assert "bytes" in (queue.full(5, 20, 10) or "")
-    assert "span" in (queue.full(5, 100, 10) or "")
-    assert queue.full(5, 100, None) is None
+    assert not queue.has_room(2, 100, 30)
+    assert not queue.has_room(5, 20, 30)
+    assert not queue.has_room(5, 100, 10)
+    assert queue.has_room(5, 100, None)
 
 
 def test_a_lock_is_trusted_for_a_while_only() -> None:
@@ -90,13 +90,13 @@ def test_queues_share_a_budget_and_one_that_has_nothing_may_always_pull() -> Non
     one, other, empty = (ProcessQueue(budget=budget) for _ in range(3))
     one.add([message(0, 70)])
     other.add([message(0, 20)])
-    assert other.full(1000, 1000, None) is None
+    assert other.has_room(1000, 1000, None)
     other.add([message(1, 20)])
-    assert "all queues together cache 110 bytes" in (other.full(1000, 1000, None) or "")
-    assert empty.full(1000, 1000, None) is None
+    assert not other.has_room(1000, 1000, None)
+    assert empty.has_room(1000, 1000, None)
     one.drop()
     assert budget.used == 40
-    assert other.full(1000, 1000, None) is None
+    assert other.has_room(1000, 1000, None)
     other.remove([message(0, 20)])
     assert budget.used == 20
 

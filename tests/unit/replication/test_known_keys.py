@@ -34,9 +34,17 @@ def test_an_older_register_at_a_newer_revision_is_damage() -> None:
 def test_an_etcd_whose_revision_goes_back_is_damage() -> None:
     keys = KnownKeys()
     keys.told_register(data_of(FIRST), 50)
-    assert not keys.answered(1.0, 3)
+    assert not keys.answered(1.0, 3, known=50)
     assert "revision 3" in keys.damage
     assert not keys.is_away
+
+
+def test_an_answer_that_a_newer_event_overtook_is_late_and_no_damage() -> None:
+    keys = KnownKeys()
+    keys.told_register(data_of(FIRST), 50)
+    assert not keys.answered(1.0, 49, known=3)
+    assert not keys.damage
+    assert keys.answered(2.0, 51, known=50)
 
 
 def test_what_can_not_be_read_is_damage() -> None:
@@ -61,6 +69,6 @@ def test_a_question_without_an_answer_says_that_etcd_is_away() -> None:
     assert not keys.was_read
     keys.unanswered()
     assert keys.is_away
-    keys.answered(2.0, 1)
+    keys.answered(2.0, 1, known=0)
     assert keys.was_read
     assert not keys.is_away

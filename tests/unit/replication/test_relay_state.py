@@ -11,12 +11,12 @@ from tandemq.replication.decisions import Append, Close, Decision, LogEnds, Note
 from tandemq.replication.epochs import Epoch, History, Promise, ReplicaRecord
 from tandemq.replication.relay_state import (
     SESSIONS_MAX,
-    UNPROVEN_MAX,
     UNPROVEN_SECONDS,
     RelayLog,
     RelayState,
     RelayTerms,
 )
+from tandemq.replication.served import UNPROVEN_MAX
 from tandemq.replication.slave_state import ClassicSlaveState, SlaveState, SlaveTerms
 
 SEGMENT = 1 << 16

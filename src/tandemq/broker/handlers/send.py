@@ -34,7 +34,7 @@ from tandemq.clock import Clock
 from tandemq.codec.codes import RequestCode, ResponseCode
 from tandemq.codec.command import ONEWAY_FLAG, Command, encode_response
 from tandemq.codec.header_json import LANGUAGE, PROTOCOL_VERSION
-from tandemq.codec.send_header import SHORT_CODES, SendHeader
+from tandemq.codec.send_header import SendHeader, topic_field
 from tandemq.errors import ReplyError
 from tandemq.formats import envelope
 from tandemq.formats.batch import parse_batch
@@ -95,7 +95,7 @@ _KEY_LENGTH_MAX = 256
 
 def sent_topic(command: Command) -> list[Need]:
     """Returns what a send needs: to publish to the topic it names."""
-    return [topic_need(command.ext.get("b" if command.code in SHORT_CODES else "topic", ""), PUB)]
+    return [topic_need(command.ext.get(topic_field(command.code), ""), PUB)]
 
 
 class _Target:
@@ -259,8 +259,9 @@ class SendHandlers:
         if len(properties) > PROPERTIES_MAX:
             raise _bad_properties(len(properties))
         writer = self._writer
-        if writer.refusal is not None or writer.fence is not None:
-            writer.check()
+        gate = writer.gate
+        if gate.refusal is not None or gate.fence is not None:
+            gate.check()
         waits = writer.waits or target.level is not None
         if waits:
             writer.check_room()
@@ -288,7 +289,7 @@ class SendHandlers:
             return None
         if flag & ONEWAY_FLAG:
             return None
-        if writer.fence is not None:
+        if gate.fence is not None:
             # One copy is enough, but another's lease may still live: the writer knows.
             answer = _Answer(connection, opaque, flag, (physical_offset,), queue_id, queue_offset, key)
             self._reply_later(answer, physical_offset + stored_size, ONE_COPY)

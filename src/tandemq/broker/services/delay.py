@@ -17,7 +17,8 @@ from tandemq.broker.new_message import NewMessage
 from tandemq.broker.services.delay_schedule import DelaySchedule
 from tandemq.broker.services.rounds import in_rounds
 from tandemq.broker.services.undeliverable import Undeliverable
-from tandemq.broker.writer import MessageWriter, WriteRefused
+from tandemq.broker.write_gate import WriteRefused
+from tandemq.broker.writer import MessageWriter
 from tandemq.clock import Clock
 from tandemq.errors import CodecError, MessageTooLarge, StoreError
 from tandemq.formats.envelope import from_schedule

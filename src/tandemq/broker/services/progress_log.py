@@ -9,7 +9,8 @@ import logging
 from collections.abc import Callable
 
 from tandemq.broker.new_message import NewMessage
-from tandemq.broker.writer import MessageWriter, WriteRefused
+from tandemq.broker.write_gate import WriteRefused
+from tandemq.broker.writer import MessageWriter
 from tandemq.clock import Clock
 from tandemq.errors import StoreError
 from tandemq.formats.log_mark import LOG_MARK_TOPIC

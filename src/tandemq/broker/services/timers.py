@@ -22,7 +22,8 @@ from tandemq.broker.record_slices import messages_of
 from tandemq.broker.services.rounds import in_rounds
 from tandemq.broker.services.timer_heap import TimerHeap, TimerProgress
 from tandemq.broker.services.undeliverable import Undeliverable
-from tandemq.broker.writer import MessageWriter, WriteRefused
+from tandemq.broker.write_gate import WriteRefused
+from tandemq.broker.writer import MessageWriter
 from tandemq.clock import Clock
 from tandemq.errors import CodecError, InvalidRequest, MessageTooLarge, StoreError
 from tandemq.formats.envelope import Enveloped, delay_level, real_destination

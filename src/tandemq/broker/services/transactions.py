@@ -24,7 +24,8 @@ from tandemq.broker.services.half_check import CheckAction, CheckLimits, check_a
 from tandemq.broker.services.half_ledger import HalfLedger
 from tandemq.broker.tables.members import Members
 from tandemq.broker.tables.offsets import NOT_FOUND, OffsetTable
-from tandemq.broker.writer import MessageWriter, WriteRefused
+from tandemq.broker.write_gate import WriteRefused
+from tandemq.broker.writer import MessageWriter
 from tandemq.clock import Clock
 from tandemq.codec.codes import RequestCode
 from tandemq.codec.command import ONEWAY_FLAG, Command, encode_request

@@ -103,6 +103,8 @@ class Opening:
     def open_if_stored(self, out: list[Decision], now: float) -> None:
         """Opens when everybody who was heard has stored the register."""
         core = self._core
+        if core.is_coordinated:
+            return  # what counts there is the coordinator's word, whatever the others have stored
         if core.phase is Phase.SWAPPING and all(core.keeper.has_stored(one) for one in self._asking.writes_to):
             self.open_reign(out, now)
 

@@ -8,7 +8,6 @@ import pytest
 
 from tandemq.broker.handlers.send import SendHandlers
 from tandemq.broker.tables.locks import QueueLocks
-from tandemq.broker.writer import WriteRefused
 from tandemq.codec.command import ONEWAY_FLAG, Command
 from tandemq.codec.send_header import SendHeader
 from tandemq.errors import ConfigError, ReplyError
@@ -287,7 +286,7 @@ def test_an_ordered_group_that_gives_up_makes_a_dead_letter() -> None:
 def test_a_slave_refuses() -> None:
     async def story() -> None:
         s = Story()
-        s.parts.writer.refusal = WriteRefused("slave")
+        s.parts.writer.gate.refuse("slave")
         with pytest.raises(ReplyError) as failure:
             s.send()
         assert failure.value.code == 14

@@ -7,7 +7,6 @@ import pytest
 from tandemq.broker.services.delay import DelayService
 from tandemq.broker.services.delay_schedule import DelaySchedule
 from tandemq.broker.services.undeliverable import UNDELIVERABLE_TOPIC
-from tandemq.broker.writer import WriteRefused
 from tandemq.formats.envelope import parse_delay_levels, to_schedule
 from tandemq.model.topic import SCHEDULE_TOPIC
 from tandemq.testing.broker_parts import BrokerParts
@@ -129,10 +128,10 @@ def test_a_refused_put_keeps_the_offset() -> None:
         _delayed(parts, 1, b"kept")
         await parts.settle()
         parts.clock.advance(2)
-        parts.writer.refusal = WriteRefused("a slave")
+        parts.writer.gate.refuse("a slave")
         assert service._round() == 1.0
         assert service.schedule.offset(1) == 0
-        parts.writer.refusal = None
+        parts.writer.gate.allow()
         service._round()
         await parts.settle()
         assert [m.body for m in parts.read("T", 1)] == [b"kept"]

@@ -3,7 +3,6 @@
 import asyncio
 
 from tandemq.broker.services.progress_log import ProgressLog
-from tandemq.broker.writer import WriteRefused
 from tandemq.formats.service_progress import ServiceProgress
 from tandemq.testing.broker_parts import HOST, BrokerParts
 
@@ -89,10 +88,10 @@ def test_what_was_refused_is_written_the_next_time() -> None:
         node = Node()
         node.log.begin()
         node.progress = ServiceProgress({1: 1})
-        node.parts.writer.refusal = WriteRefused("no")
+        node.parts.writer.gate.refuse("no")
         node.log.write()
         assert node.log.last() is None
-        node.parts.writer.refusal = None
+        node.parts.writer.gate.allow()
         node.log.write()
         assert node.log.last() == ServiceProgress({1: 1})
 
