@@ -439,6 +439,7 @@ class Failover:
     # --- the lease of a reign ---------------------------------------------------------------------------------------
 
     def _lapsed(self, why: str) -> None:
+        why = f"this master is read-only: {self.refusal}" if self.refusal else why
         log.error("%s", why)
         self.pair.node.count("lease-lapsed")
         self._broker.registration.is_resting = True  # another may be in the routes by now

@@ -86,6 +86,7 @@ class Lease:
         self.has_lapsed = self.fence.is_closed
         if not self.has_lapsed:
             return Resumed()
+        self.is_vouched = False
         why = "etcd does not answer" if is_away else "the lease was not renewed in time"
         return Lapsed(f"{why}, and not all in-sync members vouch for this master: it is read-only until then")
 

@@ -17,7 +17,10 @@ def refusal_of(keys: KnownKeys, home: str, stored: Register | None) -> str:
     """
     found = keys.register
     if keys.damage:
-        return f'{keys.damage}; see docs/operations.md, "etcd was lost"'
+        return (
+            f"{keys.damage}: etcd was made anew or restored from a backup. Put its newest data back, or give it the "
+            'register that this group knows with `tandemq ha home`; see docs/operations.md, "etcd was lost"'
+        )
     if stored is None:
         return ""
     if found is None and stored.home == GROUP_HOME:
