@@ -11,7 +11,7 @@ from tandemq.replication.register import is_newer
 
 
 def refusal_of(keys: KnownKeys, home: str, stored: Register | None) -> str:
-    """Why a replica with this stored register takes no part with what etcd has, and what to do.
+    """Returns why a replica with this stored register takes no part with what etcd has, and what to do.
 
     `home`: how a register names the etcd that was read.
     """

@@ -114,7 +114,7 @@ class RelayState:
         return out
 
     def _on_reports(self, out: list[Decision], session: Session, data: bytes | memoryview, now: float) -> None:
-        """The first report says from where to send; like RocketMQ's own slaves, this one then sends all it gets."""
+        """Sends from where the first report says; like RocketMQ's own slaves, this one then sends all it gets."""
         for offset in session.reports.feed(data):
             if session.is_streaming:
                 continue  # a sign of life: an observer says what it has once
@@ -125,8 +125,8 @@ class RelayState:
                 return
             session.replica, session.observer, session.proven = f"classic@{session.peer}", True, True
             session.sent = session.received = session.durable = session.applied = offset
-            session.enter(SessionState.CATCHING_UP)
             session.rate_from = now
+            session.enter(SessionState.CATCHING_UP)
             out.append(Note("observer", f"observer {session.peer} follows from {offset}, in RocketMQ's protocol"))
 
     def _dispatch(self, out: list[Decision], session: Session, event: ha.Event, now: float) -> None:
