@@ -16,7 +16,8 @@ from tandemq.broker.failover import Failover
 from tandemq.broker.lookout import register_facts, seen_of
 from tandemq.broker.new_message import NewMessage
 from tandemq.broker.reign import View
-from tandemq.broker.writer import MessageWriter, WriteRefused
+from tandemq.broker.write_gate import WriteRefused
+from tandemq.broker.writer import MessageWriter
 from tandemq.codec.codes import RequestCode, ResponseCode
 from tandemq.codec.command import Command
 from tandemq.codec.ha_register import Register
@@ -213,7 +214,7 @@ class SimPair:
 
     async def become_candidate(self, role: BrokerRole, register: Register | None, *, ordered: bool) -> None:
         node = self._node
-        self.broker.writer.refusal = WriteRefused("this master asks its replicas")
+        self.broker.writer.gate.refuse("this master asks its replicas")
         self.broker.role = role
         node.guarded(lambda: node.be_candidate(register, ordered=ordered))
 
@@ -228,7 +229,7 @@ class SimPair:
             self.broker.allow_writes(services=not self.failover.fence.wants_copies)
 
     def closed(self, reason: str, *, deposed: bool) -> None:
-        self.broker.writer.refusal = WriteRefused(reason)
+        self.broker.writer.gate.refuse(reason)
         self.failover.closed(deposed)
         if deposed:
             self.spawn(self._step_aside(), "step aside")
@@ -337,7 +338,7 @@ class SimPair:
             if not self.broker.is_master or node.master is None:
                 return "is a slave"
             reason = "this master is being demoted"
-            self.broker.writer.refusal = WriteRefused(reason)
+            self.broker.writer.gate.refuse(reason)
             await self.broker.writer.drained(0.1)
             await self.broker.forbid_writes(reason)
             deadline = node.now + DRAIN_SECONDS
@@ -480,7 +481,7 @@ class SimBroker:
             copies_timeout_ms=300,
             pending_max=10_000,
         )
-        self.writer.refusal = WriteRefused("this broker is a slave")
+        self.writer.gate.refuse("this broker is a slave")
         self.writer.on_turn = self._turn
         self.asking_client = self.peer_client = cast("RemotingClient", SimClient(node))
         self.registration = SimpleNamespace(is_resting=False)
@@ -505,12 +506,12 @@ class SimBroker:
             node.act(node.master.appended(node.store.appended))
 
     def allow_writes(self, *, services: bool = True) -> None:
-        self.writer.refusal = None
+        self.writer.gate.allow()
         if services:
             self.start_services()
 
     async def forbid_writes(self, reason: str) -> None:
-        self.writer.refusal = WriteRefused(reason)
+        self.writer.gate.refuse(reason)
         self.acks.fail_all(PutStatus.SERVICE_NOT_AVAILABLE, reason)
         if self.services is not None:
             self.services.cancel()

@@ -2,7 +2,7 @@
 
 from typing import cast
 
-from tandemq.broker.writer import WriteRefused
+from tandemq.broker.write_gate import WriteRefused
 from tandemq.sim.coordinated import LEASE, CoordinatedWorld
 from tandemq.sim.coordinated_node import CoordinatedNode
 
