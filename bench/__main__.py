@@ -1,5 +1,6 @@
 """`./run bench`: list the benchmarks; `./run bench NAME… [--rounds N] [--scale X]`: run them; `./run bench report`;
-`./run bench soak --minutes N`: a pair that lives through months, against a ledger (soak.py).
+`./run bench soak --minutes N`: a pair that lives through months, against a ledger (soak.py);
+`./run bench failover-chaos`: a group of three with a real etcd, under every fault (failover_chaos.py).
 
 NAME is a benchmark (`broker.async`), a module (`broker`) or `all`.
 """
@@ -19,6 +20,8 @@ NOT_BENCHMARKS = {
     "beside_spark",
     "chaos",
     "client_load",
+    "failover_chaos",
+    "failover_java",
     "frame",
     "load",
     "memory",
@@ -69,6 +72,7 @@ def show(found: dict[str, frame.Benchmark], unusable: dict[str, str]) -> None:
         print(f"{name:<{width}}  not usable here: {reason}")
     print("\n./run bench NAME… | MODULE… | all   [--rounds N] [--scale 0.01]        ./run bench report")
     print("./run bench soak [--minutes N] [--seed N]   a pair that lives through months, against a ledger")
+    print("./run bench failover-chaos [--etcd 3.4|3.5] [--nodes 1|3]   three brokers and etcd under every fault")
 
 
 def main() -> int:
@@ -83,12 +87,19 @@ def main() -> int:
     parser.add_argument("--minutes", type=float, default=60.0, help="of `soak`; below 10 nothing is kept")
     parser.add_argument("--seed", type=int, default=1, help="of `soak`: what happens in which order")
     parser.add_argument("--dir", default="", help="of `soak`: where its stores lie, and stay")
+    parser.add_argument("--etcd", default="3.4", help="of `failover-chaos`: the distribution's 3.4, 3.5, or a path")
+    parser.add_argument("--nodes", type=int, default=1, choices=(1, 3), help="of `failover-chaos`: nodes of etcd")
+    parser.add_argument("--only", default="", help="of `failover-chaos`: faults whose name has this in it")
     parser.add_argument("--json", action="store_true", help="list them as JSON")
     a = parser.parse_args()
     if a.names == ["soak"]:
         from bench import soak
 
         return soak.main(a.minutes, a.seed, a.dir)
+    if a.names == ["failover-chaos"]:
+        from bench import failover_chaos
+
+        return failover_chaos.main(a.etcd, a.nodes, a.scale, a.only, a.dir)
     if a.names == ["report"]:
         print(f"wrote {report.render()}")
         return 0

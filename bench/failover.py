@@ -2,8 +2,8 @@
 
 One Python producer at two copies, routes polled every second as a Java client would be told to, a send given up after
 half a second.  A fault counts from the moment it is made to the producer's first acknowledgement of a send that began
-after it; a switch, at which no send fails, by the longest pause between two acknowledgements.  RocketMQ's controller is
-no side of this yet: the figures that the goals come from were taken with a Java producer of its own.
+after it; a switch, at which no send fails, by the longest pause between two acknowledgements.  `java` is the same with
+the real Java producer, for our group and for RocketMQ's with its controller, in turn (failover_java.py).
 """
 
 import asyncio
@@ -12,6 +12,9 @@ from collections.abc import Mapping
 from itertools import pairwise
 from pathlib import Path
 
+from tests.peers.tools import Missing
+
+from bench.failover_java import Controlled, Ours, PeerFailed, measured
 from bench.frame import Benchmark, Figure, Run, Unavailable
 from tandemq.client.config import ClientConfig
 from tandemq.client.producer import Producer
@@ -108,7 +111,55 @@ def _ours(run: Run) -> Mapping[str, float]:
     return figures
 
 
+JAVA_FAULTS = {"kill": 8, "hang": 3, "switch": 4}
+
+
+def _with_java(run: Run, group: Ours | Controlled, kinds: tuple[str, ...]) -> Mapping[str, float]:
+    async def story() -> Mapping[str, float]:
+        async with group:
+            return await measured(group, {kind: run.count(JAVA_FAULTS[kind]) for kind in kinds})
+
+    try:
+        return asyncio.run(story())
+    except (Missing, PeerFailed) as reason:
+        raise Unavailable(str(reason)) from reason
+
+
+def _ours_with_java(run: Run) -> Mapping[str, float]:
+    if not etcd_program():
+        raise Unavailable("no etcd on this machine: Debian's package is etcd-server")
+    return _with_java(run, Ours(run.directory / f"ours-{run.round}"), tuple(JAVA_FAULTS))
+
+
+def _controller_with_java(run: Run) -> Mapping[str, float]:
+    return _with_java(run, Controlled(run.directory / f"controller-{run.round}", tuned=False), tuple(JAVA_FAULTS))
+
+
+def _tuned_controller_with_java(run: Run) -> Mapping[str, float]:
+    return _with_java(run, Controlled(run.directory / f"tuned-{run.round}", tuned=True), ("hang",))
+
+
 BENCHMARKS = {
+    "java": Benchmark(
+        what="From kill -9, SIGSTOP and a planned switch of the master to the next SEND_OK of the real Java producer "
+        "that polls routes every second: three brokers with etcd and a lease of 2 s, RocketMQ 5.5.0's three under its "
+        "controller, at its defaults and with heartbeats of 0.3 s and 1.5 s of patience (tuned; hangs only).",
+        figures={
+            "kill_median": Figure("ms", "less", goal_ratio=0.8),
+            "kill_worst": Figure("ms", "less", goal=2000),
+            "hang_median": Figure("ms", "less", goal=2700),
+            "hang_worst": Figure("ms", "less", goal=3500),
+            "switch_median": Figure("ms", "less", what="the longest pause between two acknowledgements"),
+            "switch_worst": Figure("ms", "less", goal=300),
+            "switch_failed": Figure("messages", "less", goal=0, what="sends that failed in all switches"),
+        },
+        sides={
+            "ours": _ours_with_java,
+            "rocketmq-5.5.0": _controller_with_java,
+            "rocketmq-5.5.0-tuned": _tuned_controller_with_java,
+        },
+        rounds=1,
+    ),
     "gap": Benchmark(
         what="From kill -9, SIGSTOP and a planned switch of the master to the next send acknowledged by two copies.",
         figures={
@@ -121,5 +172,5 @@ BENCHMARKS = {
         },
         sides={"ours": _ours},
         rounds=1,
-    )
+    ),
 }

@@ -30,9 +30,10 @@ def pytest_configure(config: pytest.Config) -> None:
     """Breaks one rule of replication for the whole run, if one is named; see tandemq.sim.mutation."""
     name = os.environ.get("TANDEMQ_MUTANT")
     if name:
-        from tandemq.sim.mutants import MUTANTS  # nobody else pays for it
+        from tandemq.sim.etcd_mutants import ETCD_MUTANTS  # nobody else pays for it
+        from tandemq.sim.mutants import MUTANTS
 
-        mutant = next(one for one in MUTANTS if one.name == name)
+        mutant = next(one for one in (*MUTANTS, *ETCD_MUTANTS) if one.name == name)
         stack = ExitStack()
         stack.enter_context(mutant.active())
         config.add_cleanup(stack.close)

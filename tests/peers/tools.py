@@ -21,6 +21,7 @@ PACKAGES: dict[str, list[str]] = {
     "java": ["openjdk-17-jdk-headless"],
     "javac": ["openjdk-17-jdk-headless"],
     "mvn": ["maven"],
+    "etcd": ["etcd-server"],
     "go": ["golang-go"],
     "node": ["nodejs"],
     "npm": ["npm"],

@@ -310,7 +310,7 @@ class Machine:
             offset = self.random.choice(there)[0].physical_offset
             self.store.truncate(offset)
             self.model.cut(offset)
-            self.model.durable = offset
+            self.model.durable = self.store.flushed  # a cut promises nothing of what stays
 
     def reopen(self) -> None:
         is_limited = self.store.readable_limit < self.store.appended or self.was_full

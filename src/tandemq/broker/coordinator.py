@@ -16,7 +16,7 @@ import msgspec
 from tandemq.clock import Clock
 from tandemq.codec.ha_register import Register
 from tandemq.coordination.endpoints import parse_place
-from tandemq.coordination.etcd import EtcdClient, Put, Value
+from tandemq.coordination.etcd import EtcdClient, Put
 from tandemq.errors import ConfigError, CoordinatorError
 from tandemq.replication.config import ReplicationConfig
 from tandemq.replication.known_keys import Holder, KnownKeys
@@ -101,14 +101,16 @@ class Coordinator:
     async def read(self) -> int:
         """Reads both keys anew; returns the revision of the whole store.  CoordinatorError if etcd does not answer."""
         asked_at, keys = self._clock.monotonic(), self.keys
+        known = keys.revision
         try:
             found = await self.client.read(self.prefix)
         except CoordinatorError:
             keys.unanswered()
             raise
-        if not keys.answered(asked_at, found.revision):
+        if not keys.answered(asked_at, found.revision, known):
             return found.revision
-        self._note_register(found.values.get(self.register_key))
+        value = found.values.get(self.register_key)
+        self._note_register(*((value.data, value.revision) if value is not None else (None, found.revision)))
         holder = found.values.get(self.holder_key)
         if holder is not None:
             keys.told_holder(holder.data, holder.lease, holder.revision)
@@ -117,8 +119,8 @@ class Coordinator:
         self.on_change()
         return found.revision
 
-    def _note_register(self, value: Value | None) -> None:
-        news = self.keys.told_register(*((None, 0) if value is None else (value.data, value.revision)))
+    def _note_register(self, data: bytes | None, revision: int) -> None:
+        news = self.keys.told_register(data, revision)
         if news is not None:
             self.on_register(news)
 
@@ -144,9 +146,7 @@ class Coordinator:
                 async for changes in self.client.watch(self.prefix, revision + 1):
                     for change in changes:
                         if change.key == self.register_key:
-                            gone = change.data is None
-                            value = None if gone else Value(change.key, change.data or b"", change.revision)
-                            self._note_register(value)
+                            self._note_register(change.data, change.revision)
                         elif change.key == self.holder_key:
                             self.keys.told_holder(change.data, change.lease, change.revision)
                     if changes:
@@ -163,6 +163,8 @@ class Coordinator:
         `claim`: of a new reign, written in the same step under its lease.
         CoordinatorError: the outcome is not known; the same swap must be tried again before anything else.
         """
+        if self.keys.damage:
+            raise CoordinatorError(self.keys.damage)  # what is there is not what this group has built on
         known = self.register
         if (known.version if known is not None else None) != (expected.version if expected is not None else None):
             return known == new
@@ -172,7 +174,7 @@ class Coordinator:
             puts.append(self._claim_of(claim, lease))
         done, found, revision = await self.client.swap(self.register_key, self.keys.revision, puts)
         if not done and (found is None or found.data != data):
-            self._note_register(found)
+            self._note_register(*((found.data, found.revision) if found is not None else (None, revision)))
             return False
         if not done and found is not None:
             revision = found.revision  # an earlier try of this swap was carried out
@@ -194,7 +196,7 @@ class Coordinator:
     async def claim(self, holder: Holder, lease: int) -> bool:
         """Says who reigns, under its lease, if the register says so and is still the one known; False: it is not."""
         register = self.register
-        if register is None or (register.holder, register.epoch) != (holder.replica, holder.epoch):
+        if self.keys.damage or register is None or (register.holder, register.epoch) != (holder.replica, holder.epoch):
             return False
         done, found, revision = await self.client.swap(
             self.register_key, self.keys.revision, [self._claim_of(holder, lease)]
@@ -202,7 +204,7 @@ class Coordinator:
         if done:
             self.keys.told_holder(msgspec.json.encode(holder), lease, revision)
         elif found is None or found.revision != self.keys.revision:
-            self._note_register(found)
+            self._note_register(*((found.data, found.revision) if found is not None else (None, revision)))
         return done
 
     def _claim_of(self, holder: Holder, lease: int) -> Put:

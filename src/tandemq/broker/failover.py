@@ -10,6 +10,7 @@ The order of a candidate: take a lease, read, hear, take the furthest log, flush
 import asyncio
 import logging
 from collections import Counter
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 from tandemq.broker.coordinator import Coordinator
@@ -21,7 +22,7 @@ from tandemq.codec.ha_register import Member, Register
 from tandemq.errors import CodecError, CoordinatorError, RemotingError, ReplicationError
 from tandemq.replication.candidacy import RETRY_SECONDS, Candidacy, Standing
 from tandemq.replication.decisions import Propose
-from tandemq.replication.election import Candidate, Step, Verdict, View, decide, hindrance_of
+from tandemq.replication.election import Candidate, Step, Verdict, View, decide, gives_way, hindrance_of
 from tandemq.replication.epochs import place_of, rank
 from tandemq.replication.fence import Fence
 from tandemq.replication.known_keys import Holder
@@ -42,6 +43,8 @@ STAND_SECONDS = 3.0
 PROBES = 20
 PROBE_PAUSE = 0.03
 OPEN_PAUSE = 0.005
+TELL_PAUSE = 0.3
+"""Between two announcements of one that stands."""
 START_PAUSE = 0.01
 UNREAD = "the coordinator has not answered yet"
 
@@ -74,9 +77,11 @@ class Failover:
         """Why this node takes no part; empty when it does."""
         self.verdict = Verdict(Step.REST, UNREAD)
         self._wake = asyncio.Event()
-        self.candidacy = Candidacy(self.lease.seconds, self._clock.monotonic())
+        self.candidacy = Candidacy(pair.node.record.replica, self.lease.seconds, self._clock.monotonic())
         self.was_handed = False
         """The holder has stopped by itself and handed over: its lease holds nobody up."""
+        self._gives_way = True
+        """Whether another one that stands may go first: not where an operator has ordered this one."""
         self._swaps: set[asyncio.Task[None]] = set()
         self._probing: asyncio.Task[None] | None = None
         self._task: asyncio.Task[None] | None = None
@@ -246,13 +251,8 @@ class Failover:
             info = await ask_ha_info(self._broker.asking_client, address, ASK_SECONDS)
         except (RemotingError, CodecError):
             return None
-        epoch, _, end = info.get("tandemqRank", "").partition(".")
-        if info.get("tandemqReplica") != member.replica or not (epoch.isdecimal() and end.isdecimal()):
-            return None
-        if info.get("tandemqHindrance"):
-            return None
-        priority = int(info.get("tandemqPriority", "0"))
-        return Candidate(replica=member.replica, epoch=int(epoch), end=int(end), priority=priority)
+        found = _candidate_of(info)
+        return found if found is not None and found.replica == member.replica else None
 
     def shown(self) -> dict[str, Any]:
         """What operators see: coordinator, lease, who may be elected and why not the others."""
@@ -318,10 +318,11 @@ class Failover:
                 log.warning("stands for election after epoch %d of %s", register.epoch, register.holder)
             began_at = self._clock.monotonic()
             await pair.become_candidate(self._role, register, ordered=ordered and pinned)
-            pair.announce_soon(self._other_addresses(register))
+            others = self._other_addresses(register)
+            self._gives_way = not ordered
             if accept_loss and pair.node.master is not None and not pair.node.is_open:
                 pair.node.master.allow()
-            opened = await self._until_open(began_at + STAND_SECONDS)
+            opened = await self._until_open(began_at + STAND_SECONDS, others)
             if opened:
                 self.elections[reason] += 1
                 self.candidacy.elected()
@@ -338,15 +339,27 @@ class Failover:
             await self.lease.give_up()
         return False
 
-    async def _until_open(self, deadline: float) -> bool:
-        node = self.pair.node
-        while self._clock.monotonic() < deadline:
+    async def _until_open(self, deadline: float, others: set[str]) -> bool:
+        """Waits, and tells the others again and again that it stands: one that stood too hears it when it follows."""
+        node, tell_at = self.pair.node, float("-inf")
+        while (now := self._clock.monotonic()) < deadline:
             if node.is_open:
                 return True
             if node.master is None or node.master.state.phase is Phase.DEPOSED:
                 return False
+            if now >= tell_at:
+                self.pair.announce_soon(others)
+                tell_at = now + TELL_PAUSE
             await asyncio.sleep(OPEN_PAUSE)
         return node.is_open
+
+    def announced(self, told: Mapping[str, str]) -> None:
+        """Another one says that it is the master, or stands, while this one stands."""
+        other, master = _candidate_of(told), self.pair.node.master
+        if other is None or master is None or master.state.phase is not Phase.ASKING or not self._gives_way:
+            return
+        if gives_way(self._me(), other):
+            master.order(0, f"{other.replica} stands too and goes first")
 
     def _other_addresses(self, register: Register | None) -> set[str]:
         members = (*register.members, *register.joining) if register is not None else ()
@@ -426,6 +439,7 @@ class Failover:
     # --- the lease of a reign ---------------------------------------------------------------------------------------
 
     def _lapsed(self, why: str) -> None:
+        why = f"this master is read-only: {self.refusal}" if self.refusal else why
         log.error("%s", why)
         self.pair.node.count("lease-lapsed")
         self._broker.registration.is_resting = True  # another may be in the routes by now
@@ -469,3 +483,12 @@ class Failover:
     def vouch(self, master: str, epoch: int, now: float) -> str:
         """The master that this node follows asks for its word, on the HA session; why it is not given."""
         return self.candidacy.vouch(master, epoch, self.register, self.coordinator.keys, now)
+
+
+def _candidate_of(told: Mapping[str, str]) -> Candidate | None:
+    """What another one says of itself; None if it does not say, or why it may not be elected."""
+    epoch, _, end = told.get("tandemqRank", "").partition(".")
+    if told.get("tandemqHindrance") or not (epoch.isdecimal() and end.isdecimal()):
+        return None
+    priority = int(told.get("tandemqPriority", "0"))
+    return Candidate(replica=told.get("tandemqReplica", ""), epoch=int(epoch), end=int(end), priority=priority)

@@ -92,6 +92,8 @@ class Pair:
         self._registered_master = self._registered_ha = ""
         self._announced: tuple[str, str] | None = None
         """(HA address, remoting address) of a master that told us about itself."""
+        self._just_announced = False
+        """It has told where its HA port is a moment ago: once, nobody needs to ask it for that."""
         self._is_ours = False
         self._unanswered = 0
         self._starting = True
@@ -653,6 +655,9 @@ class Pair:
         address = self._master_address() or await self._look_up_master()
         if not address or address == self._broker.address:
             return MasterPlace(ha_address, False) if ha_address and not address else None
+        if self._just_announced and announced:
+            self._just_announced, self._is_ours = False, True
+            return MasterPlace(announced, True, self.node.group)
         try:
             info = await self._ask_master(address)
         except KeyWanted as error:
@@ -669,7 +674,8 @@ class Pair:
         if info.get("tandemqRole") == SLAVE:
             if self._live.broker.observer and configured:
                 self._is_ours = True
-                return MasterPlace(configured, True, info.get("tandemqGroup", ""), address)
+                has_epochs = info.get("tandemqEpochId", "") != ""
+                return MasterPlace(configured, has_epochs, info.get("tandemqGroup", ""), address)
             await self._master_is_a_slave(address, info.get("tandemqFollows", ""))
         self._is_ours = info.get("tandemqHa") == "1"
         if self._is_ours:
@@ -1145,12 +1151,13 @@ class Pair:
         address = command.ext.get("masterAddress", "")
         self._book.note([address])
         if self._broker.is_master and self.failover is not None:
-            pass  # the coordinator tells who reigns
+            self.failover.announced(command.ext)  # who reigns is told by the coordinator
         elif self._broker.is_master:
             verdict = self._decide(View(seen=[seen_of(address, command.ext)]), waited=True)
             if verdict.step is Step.FOLLOW:
                 await self._obey(verdict)
         elif not self._is_outdated(seen_of(address, command.ext)):
+            self._just_announced = self.failover is not None and "tandemqGroup" in command.ext
             self.master_announced(command.ext.get("masterHaAddress", ""), address)
         return encode_response(command.opaque, ResponseCode.SUCCESS)
 

@@ -207,6 +207,7 @@ class Registration:
         while True:
             if self.is_resting:
                 server.wake.clear()
+                await self._keep_alive(server)
                 await self._pause(server, self._live.broker.register_period_ms / 1000)
                 continue
             changed, server.pending = server.pending, set()
@@ -236,6 +237,14 @@ class Registration:
         except TimeoutError:
             server.is_due = True
             server.periods += 1
+
+    async def _keep_alive(self, server: _Server) -> None:
+        """While it rests: routes stay as they are, and a reader that reads from this broker still finds it there."""
+        if server.is_registered:
+            body = fastjson.dumps(data_version_json(self._version()))
+            query = Command(RequestCode.QUERY_DATA_VERSION, self.identity.ext(), body)
+            with contextlib.suppress(RemotingError, ReplyError, CodecError):
+                await self._client.invoke(server.address, query, self._live.broker.register_timeout_ms / 1000)
 
     async def _is_current(self, server: _Server, changed: set[str]) -> bool:
         """Asks a name server, at the end of a period, whether it has this version of a large table.

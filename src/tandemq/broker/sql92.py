@@ -37,6 +37,8 @@ Evaluate = Callable[[Properties], object]
 
 _INT32 = range(-(2**31), 2**31)
 _INT64 = range(-(2**63), 2**63)
+DIGITS_MAX = 19
+"""Of a whole number of 64 bits."""
 _WHOLE = re.compile(r"[+-]?[0-9]+\Z")
 _FLOAT = re.compile(r"[+-]?(?:[0-9]+\.?[0-9]*|\.[0-9]+)(?:[eE][+-]?[0-9]+)?[fFdD]?\Z")
 _TOKEN = re.compile(
@@ -319,10 +321,11 @@ class _Parser:
             return _constant(self._string())
         self._index += 1
         if token.kind == "whole":
-            number = int(token.text.rstrip("lL"))
-            if number not in _INT64:
-                self.fail(f"{token.text} does not fit into 64 bits", position)
-            return _constant(number)
+            digits = token.text.rstrip("lL")
+            # Python itself refuses to read thousands of digits.
+            if len(digits) > DIGITS_MAX or int(digits) not in _INT64:
+                self.fail(f"{digits[: DIGITS_MAX + 1]} does not fit into 64 bits", position)
+            return _constant(int(digits))
         if token.kind == "float":
             if float(token.text) == float("inf"):
                 self.fail(f"{token.text} is greater than any number", position)
@@ -449,7 +452,7 @@ def _as_type_of(like: object, text: str) -> object:
         return _as_float(text)
     if not _WHOLE.match(text):
         raise ValueError(f"{text!r} is no whole number")
-    number = int(text) if len(text) < 21 else 2**63
+    number = int(text) if len(text) <= DIGITS_MAX + 1 else 2**63
     # A literal within 32 bits makes upstream read the property as an Integer.
     if number not in (_INT32 if like in _INT32 else _INT64):
         raise ValueError(f"{text!r} is out of the range of the number it is compared with")

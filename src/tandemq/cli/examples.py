@@ -117,6 +117,7 @@ EXAMPLES: dict[str, tuple[str, ...]] = {
     "tandemq ha switch": ("tandemq ha switch 10.0.0.2:10911",),
     "tandemq ha pause": ("tandemq ha pause --broker broker-a",),
     "tandemq ha resume": ("tandemq ha resume",),
+    "tandemq ha revoke": ("tandemq ha revoke -c /etc/tandemq/broker.conf",),
     "tandemq ha home": ("tandemq ha home 10.0.0.1:10911", "tandemq ha home 10.0.0.1:10911 --to group"),
     "tandemq ha forget": (
         "tandemq ha forget 10.0.0.3:10911",

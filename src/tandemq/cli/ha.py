@@ -231,6 +231,26 @@ def home(
     print_outcome(run(given(address, PairCode.MOVE_REGISTER, ext, key_file)), as_json=as_json, address=address)
 
 
+@app.command()
+def revoke(
+    path: Annotated[Path, typer.Option("--config", "-c", help="The broker.conf of the broker that has ended.")],
+    as_json: Json = False,
+) -> None:
+    """Revoke the lease of a broker that has ended, so that nobody waits for it; for supervisors (ExecStopPost=).
+
+    Refused while a process has its store open. Without a coordinator there is nothing to do.
+    """
+    from tandemq.broker.config import BrokerConfig
+    from tandemq.cli.config_file import load
+    from tandemq.cli.ha_revoke import revoke as revoke_lease
+    from tandemq.remoting.config import RemotingConfig
+    from tandemq.replication.config import ReplicationConfig
+    from tandemq.store.config import StoreConfig
+
+    loaded = load(path, (BrokerConfig, StoreConfig, RemotingConfig, ReplicationConfig), overrides=[], lenient=True)
+    print_outcome(run(revoke_lease(loaded)), as_json=as_json, config=str(path))
+
+
 def _pause(namesrv: str, broker: list[str] | None, key_file: Path | None, as_json: bool, *, paused: bool) -> None:
     ext = {"paused": "true" if paused else "false"}
     for address in with_admin(namesrv, lambda admin: one_of_each_group(admin, broker)):

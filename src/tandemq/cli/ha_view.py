@@ -338,7 +338,22 @@ def election_lines(nodes: Sequence[Node]) -> list[str]:
     lease = f"{seen['lease_left']:.1f} of {seen['lease_seconds']:g} s left" if seen["lease_left"] else "nobody holds it"
     how = ", the in-sync members vouch for it" if seen["vouched"] else ""
     lines.append(f"lease: {lease}{how}{_flags(seen)}")
-    return lines + [f"election: {_electable(node)}" for node in told]
+    return lines + [f"election: {_electable(node)}" for node in told] + _absent_lines(nodes, told)
+
+
+def _absent_lines(nodes: Sequence[Node], told: Sequence[Node]) -> list[str]:
+    """Says of the members that did not answer why they can't be elected."""
+    known = [node["register"] for node in nodes if node.get("register")]
+    if not known:
+        return []
+    newest = max(known, key=lambda register: (register["epoch"], register["revision"]))
+    here = {node.get("replica") for node in told}
+    return [
+        f"election: {one['address']} no: nothing was heard of it"
+        + ("" if one["replica"] in newest["in_sync"] else ", and is not in sync")
+        for one in newest["members"]
+        if one["replica"] not in here
+    ]
 
 
 def _flags(seen: Mapping[str, object]) -> str:

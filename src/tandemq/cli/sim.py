@@ -7,12 +7,14 @@ import os
 import sys
 from collections.abc import Iterable
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Protocol
 
 import typer
 
 from tandemq.clock import SystemClock
 from tandemq.errors import ConfigError
+from tandemq.sim.coordinated import simulate_coordinated
+from tandemq.sim.etcd_mutants import ETCD_MUTANTS
 from tandemq.sim.mutants import MUTANTS
 from tandemq.sim.report import SeedsReport
 from tandemq.sim.simulator import SimulationResult, simulate
@@ -26,6 +28,7 @@ def sim(
     first: Annotated[int, typer.Option(min=0, help="The first seed.")] = 0,
     seed: Annotated[int | None, typer.Option(help="Only this seed.")] = None,
     trace: Annotated[bool, typer.Option("--trace", help="Print what happened, event by event.")] = False,
+    etcd: Annotated[bool, typer.Option("--etcd", help="A group with a coordinator, which fails too.")] = False,
     mutant: Annotated[str, typer.Option(help="Break this rule first: the run should then fail.")] = "",
     verbose: Annotated[
         bool, typer.Option("--verbose", help="A line for every seed, not only for broken ones.")
@@ -42,7 +45,7 @@ def sim(
     began = clock.monotonic()
     sums = SeedsReport(chosen.start)
     with contextlib.suppress(KeyboardInterrupt):  # then it tells of those that were run
-        for result in _results(chosen, trace, mutant):
+        for result in _results(chosen, simulate_coordinated if etcd else simulate, trace, mutant):
             if trace and not as_json:
                 print("\n".join(result.trace))
             if (result.violation or verbose or seed is not None) and not as_json:
@@ -55,7 +58,8 @@ def sim(
     else:
         print(f"{sums.count} seeds, {broken} broken, {took:.1f} s ({sums.count / took * 60:.0f} seeds a minute)")
     if report is not None:
-        command = f"tandemq sim --first {chosen.start} --seeds {sums.count} --report {report}"
+        kind = "--etcd " if etcd else ""
+        command = f"tandemq sim {kind}--first {chosen.start} --seeds {sums.count} --report {report}"
         busy = sum(os.times()[:2])
         report.write_text(sums.text(command + (f" --mutant {mutant}" if mutant else ""), sums.count / busy * 60))
     if broken:
@@ -63,11 +67,15 @@ def sim(
         raise typer.Exit(1)
 
 
-def _results(seeds: range, trace: bool, mutant: str) -> Iterable[SimulationResult]:
+class Run(Protocol):
+    def __call__(self, seed: int, *, trace: bool) -> SimulationResult: ...
+
+
+def _results(seeds: range, run: Run, trace: bool, mutant: str) -> Iterable[SimulationResult]:
     if not mutant:
-        return (simulate(seed, trace=trace) for seed in seeds)
-    for known in MUTANTS:
+        return (run(seed, trace=trace) for seed in seeds)
+    for known in (*MUTANTS, *ETCD_MUTANTS):
         if known.name == mutant:
             with known.active():
-                return [simulate(seed, trace=trace) for seed in seeds]
-    raise ConfigError(f"--mutant {mutant}: known are {', '.join(known.name for known in MUTANTS)}")
+                return [run(seed, trace=trace) for seed in seeds]
+    raise ConfigError(f"--mutant {mutant}: known are {', '.join(known.name for known in (*MUTANTS, *ETCD_MUTANTS))}")

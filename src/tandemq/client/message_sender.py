@@ -5,6 +5,7 @@ only one that fails gets a task for its other attempts. The caller has entered `
 """
 
 import asyncio
+import contextlib
 from collections.abc import Awaitable, Sequence
 from typing import TypeVar
 
@@ -24,6 +25,9 @@ from tandemq.remoting.connection import Signer
 TEMPLATES_MAX = 4096
 """Queues whose encoded send header is kept."""
 
+ROUTE_WAIT_S = 0.3
+"""For the name servers to say who reigns, before a request to a broker that was silent."""
+
 T = TypeVar("T")
 
 
@@ -39,6 +43,8 @@ class MessageSender:
         self._faults = FaultTable()
         self._retrying: set[asyncio.Task[None]] = set()
         self._templates: dict[QueueRef, SendTemplate] = {}
+        self._silent: set[str] = set()
+        """Broker names whose master did not answer the last request: who it is, is asked before the next one."""
 
     def deadline(self, timeout_ms: int | None = None) -> float:
         """Returns when a send that begins now must be answered."""
@@ -90,6 +96,8 @@ class MessageSender:
         avoid = attempts[-1].broker_name if attempts else None
         while True:
             queue = fixed or self._choose(queues, avoid)
+            if queue.broker_name in self._silent and not attempts:
+                await self._ask_who_reigns(item.topic, deadline)
             if queue.broker_name == avoid:
                 pause = same_broker_pause(_failures_in_a_row(attempts))
                 await asyncio.sleep(min(pause, max(0.0, deadline - clock.monotonic())))
@@ -242,7 +250,14 @@ class MessageSender:
             item, self._group, queue.queue_id, queue.broker_name, now_ms, self.config.default_topic_queues
         )
 
+    async def _ask_who_reigns(self, topic: str, deadline: float) -> None:
+        """Asks for the route of a broker that was silent: another may reign by now, and a hung one costs a deadline."""
+        until = min(deadline, self.session.clock.monotonic() + ROUTE_WAIT_S)
+        with contextlib.suppress(RemotingError, ReplyError, NoRoute):  # then it goes where we know
+            await self.within(self.session.route(topic, refresh=True), until, "no route")
+
     def _record(self, queue: QueueRef, started: float, *, failed: bool) -> None:
+        (self._silent.add if failed else self._silent.discard)(queue.broker_name)
         if self.config.latency_fault:
             now = self.session.clock.monotonic()
             self._faults.record(queue.broker_name, (now - started) * 1000, now, failed=failed)

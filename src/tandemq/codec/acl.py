@@ -22,7 +22,7 @@ connection, not on another one, not at another server.
 
 import hmac
 import struct
-from base64 import b64encode
+from binascii import b2a_base64
 from collections.abc import Callable, Mapping
 from typing import NamedTuple
 
@@ -74,11 +74,13 @@ class SigningKey:
 
     def classic(self, ext: Mapping[str, str], body: bytes | memoryview, left_out: tuple[str, ...] = ()) -> bytes:
         """Returns the classic signature of a request as its ext fields stand."""
-        names = sorted(ext)
+        signed = dict(ext)
+        for name in (SIGNATURE, *left_out):
+            signed.pop(name, None)
         mac = self._sha1.copy()
-        mac.update("".join([ext[n] for n in names if n != SIGNATURE and n not in left_out]).encode())
+        mac.update("".join(map(signed.__getitem__, sorted(signed))).encode())
         mac.update(body)
-        return b64encode(mac.digest())
+        return b2a_base64(mac.digest(), newline=False)
 
     def has_signed(self, ext: Mapping[str, str], body: bytes | memoryview) -> bool:
         """Returns whether `Signature` is what a holder of the secret would have sent, in any client's way."""
@@ -101,7 +103,7 @@ class SigningKey:
         parts.append(size(len(command.body)))
         mac.update(b"".join(parts))
         mac.update(command.body)
-        return b64encode(mac.digest())
+        return b2a_base64(mac.digest(), newline=False)
 
     def has_signed_session(self, command: Command, challenge: bytes) -> bool:
         """Returns whether `Signature256` is that of a holder of the secret on this connection."""

@@ -79,6 +79,11 @@ SEND_DECODE_ERRORS = (msgspec.MsgspecError, UnicodeDecodeError, RecursionError)
 """What a decoder from `send_decoder` raises for a header it can't take in one pass."""
 
 
+def topic_field(code: int) -> str:
+    """Returns the name of the ext field in which a send of this code has its topic."""
+    return SHORT_NAMES["topic"] if code in SHORT_CODES else "topic"
+
+
 def send_decoder(code: int) -> Callable[[bytes], Any]:
     """Returns header -> request (opaque, flag, version, extFields: SendHeader); it refuses what is unusual."""
     return _decode_short if code in SHORT_CODES else _decode_long

@@ -166,7 +166,7 @@ class EtcdClient:
         endpoint = self._order[0]
         try:
             async with asyncio.timeout(self.timeout):
-                connection = await HttpConnection.open(endpoint, self._tls)
+                connection = await self._open(endpoint)
         except (OSError, TimeoutError) as error:
             self._pass_over(endpoint)
             raise WatchLost(f"{endpoint}: {error or 'timed out'}") from error
@@ -232,9 +232,12 @@ class EtcdClient:
         data = msgspec.json.encode({"name": self._user, "password": self._password})
         self._token = str(_checked(await self._post(endpoint, "/v3/auth/authenticate", data, "")).get("token", ""))
 
+    async def _open(self, endpoint: Endpoint) -> HttpConnection:
+        return await HttpConnection.open(endpoint, self._tls)
+
     async def _post(self, endpoint: Endpoint, path: str, data: bytes, token: str) -> Answer:
         idle = self._idle[endpoint]
-        connection = idle.pop() if idle else await HttpConnection.open(endpoint, self._tls)
+        connection = idle.pop() if idle else await self._open(endpoint)
         try:
             try:
                 answer = await connection.post(path, data, token)
@@ -242,7 +245,7 @@ class EtcdClient:
                 if not connection.was_used:
                     raise
                 connection.close()
-                connection = await HttpConnection.open(endpoint, self._tls)
+                connection = await self._open(endpoint)
                 answer = await connection.post(path, data, token)
             if connection.is_reusable and len(idle) < IDLE_MAX:
                 idle.append(connection)

@@ -46,16 +46,23 @@ def property_value(properties: bytes, name: bytes) -> bytes:
 
     `name` ends with its separator.
     """
+    start, stop = property_place(properties, name)
+    return properties[start:stop]
+
+
+def property_place(properties: bytes, name: bytes) -> tuple[int, int]:
+    """Returns where the value of one property begins and ends; (0, 0) if there is none."""
     at = properties.rfind(name)
     while at >= 0:
         if at == 0 or properties[at - 1] == VALUE_END:
             start = at + len(name)
             stop = properties.find(_END, start)
-            value = properties[start:stop] if stop >= 0 else properties[start:]
-            if value:
-                return value
+            if stop < 0:
+                stop = len(properties)
+            if stop > start:
+                return start, stop
         at = properties.rfind(name, 0, at)
-    return b""
+    return 0, 0
 
 
 def index_keys(properties: bytes) -> Iterator[bytes]:

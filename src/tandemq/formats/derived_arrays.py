@@ -4,12 +4,14 @@ One derivation for all who need it: the broker's dispatch (of its own messages a
 and the parallel rebuild on Spark. It takes any mix of records whose lengths add up (`Fields.broken` tells) and changes
 nothing; whoever drives it knows the queues and writes the files.
 
-Property texts are laid one after the other, and one pass finds where names end. The few names that matter are told by
-the bytes before that. Their values are hashed together, all of one length at a time; values that are not ASCII go
-through `model.message.java_hash` one by one.
+Property texts are laid one after the other. Messages of one producer differ in little but their keys: where all texts
+have the same names and separators in the same places, the first one tells where the values lie. Else one pass finds
+where names end, and the few names that matter are told by the bytes before that. Values are hashed together, all of one
+length at a time; those that are not ASCII go through `model.message.java_hash` one by one.
 """
 
-from functools import cached_property
+from functools import cached_property, lru_cache
+from itertools import pairwise
 from sys import byteorder
 from typing import Any, NamedTuple, TypeAlias
 
@@ -17,10 +19,18 @@ import numpy as np
 import numpy.typing as npt
 
 from tandemq.formats import queue_entry
-from tandemq.formats.derived import KEYS_NAME, NAME_END, TAGS_NAME, UNIQUE_KEY_NAME, VALUE_END, delivery_time_of
+from tandemq.formats.derived import (
+    KEYS_NAME,
+    NAME_END,
+    TAGS_NAME,
+    UNIQUE_KEY_NAME,
+    VALUE_END,
+    delivery_time_of,
+    property_place,
+)
 from tandemq.formats.record import PHYSICAL_OFFSET_AT, QUEUE_ID_AT, QUEUE_OFFSET_AT
 from tandemq.formats.record_fields import Fields, blocks_at, groups_of_one_size
-from tandemq.model.message import TRANSACTION_MASK, TRANSACTION_PREPARED, TRANSACTION_ROLLBACK, java_hash
+from tandemq.model.message import TRANSACTION_MASK, TRANSACTION_PREPARED, TRANSACTION_ROLLBACK, java_hash, tags_code
 from tandemq.model.topic import SCHEDULE_TOPIC
 
 Array: TypeAlias = npt.NDArray[Any]
@@ -29,6 +39,7 @@ _SCHEDULE_TOPIC = SCHEDULE_TOPIC.encode()
 _SIGN = np.uint32(0x80000000)
 _NOT_ASCII = 0x80
 _SPACE = 0x20
+_SHORT_MAX = 0xFFFF
 _WORD = 4
 """Names are compared in pieces of this size; those that matter have 4 or 8 bytes."""
 
@@ -58,7 +69,9 @@ class Derived:
         self.stored_at = fields.store_timestamp()
         self.queue_ids = fields.int32(QUEUE_ID_AT)
         self.queue_offsets = fields.int64(QUEUE_OFFSET_AT)
-        self._transaction = fields.sys_flag & TRANSACTION_MASK
+        transaction = fields.sys_flag & TRANSACTION_MASK
+        self._transaction = transaction if transaction.any() else None
+        """The kind of each record, if any is part of a transaction."""
 
     @cached_property
     def _texts(self) -> "_Texts":
@@ -70,11 +83,14 @@ class Derived:
         """Returns the records of each queue; prepared and rolled-back transactions are in none."""
         topics, topic_of = self._fields.topics
         keys = topic_of << 32 | self.queue_ids
-        order = np.argsort(keys, kind="stable")
-        if self._transaction.any():
+        few = len(topics) == 1 and keys.max(initial=0) <= _SHORT_MAX and keys.min(initial=0) >= 0
+        order = np.argsort(keys.astype(np.uint16) if few else keys, kind="stable")  # short numbers are sorted by radix
+        if self._transaction is not None:
             kind = self._transaction[order]
             order = order[(kind != TRANSACTION_PREPARED) & (kind != TRANSACTION_ROLLBACK)]
-        groups = np.split(order, np.flatnonzero(np.diff(keys[order])) + 1) if len(order) else []
+        keys = keys[order]
+        bounds = [0, *(np.flatnonzero(keys[1:] != keys[:-1]) + 1).tolist(), len(order)]
+        groups = [order[start:stop] for start, stop in pairwise(bounds) if stop > start]
         return [QueueRows(topics[topic_of[rows[0]]], int(self.queue_ids[rows[0]]), rows) for rows in groups]
 
     def entries(self) -> Array:
@@ -86,9 +102,13 @@ class Derived:
         return entries
 
     def _tags_codes(self) -> Array:
-        codes = np.zeros(len(self._fields), dtype=np.int64)
-        values = self._texts.values_of(TAGS_NAME)
-        codes[values.rows] = self._texts.hashes(values)[0].view(np.int32)
+        common = self._texts.common_value(TAGS_NAME)
+        if common is not None:
+            codes = np.full(len(self._fields), tags_code(common.decode("utf-8", "replace")), dtype=np.int64)
+        else:
+            codes = np.zeros(len(self._fields), dtype=np.int64)
+            values = self._texts.values_of(TAGS_NAME)
+            codes[values.rows] = self._texts.hashes(values)[0].view(np.int32)
         topics, topic_of = self._fields.topics
         if _SCHEDULE_TOPIC in topics:
             for row in np.flatnonzero(topic_of == topics.index(_SCHEDULE_TOPIC)).tolist():
@@ -107,9 +127,9 @@ class Derived:
             values = _Values(*(np.concatenate(both) for both in zip(values, words, strict=True)))
         hashes, lengths = texts.hashes(values)
         topics, topic_of = self._fields.topics
-        seeds = np.array([java_hash(topic.decode("utf-8", "replace") + "#") for topic in topics], dtype=np.int32)
+        seeds = np.array(list(map(_seed, topics)), dtype=np.uint32)
         powers = _powers_of_31(int(lengths.max(initial=0)))
-        hashes += seeds.view(np.uint32)[topic_of[values.rows]] * powers[lengths]
+        hashes += seeds[topic_of[values.rows]] * powers[lengths]
         # Java's Math.abs with upstream's fix: the smallest integer, whose abs is negative, becomes 0.
         hashes = np.where(hashes < _SIGN, hashes, (np.uint32(0) - hashes) & ~_SIGN)
         rows = values.rows
@@ -117,7 +137,7 @@ class Derived:
             # A stable sort by record leaves the unique key before the words, and the words in their order.
             order = np.argsort(rows, kind="stable")
             rows, hashes = rows[order], hashes[order]
-        if self._transaction.any():
+        if self._transaction is not None:
             kept = self._transaction[rows] != TRANSACTION_ROLLBACK
             rows, hashes = rows[kept], hashes[kept]
         return IndexKeys(hashes, rows)
@@ -142,47 +162,53 @@ class _Texts:
         self._text = text
         self._rows = order
         """The record of each text."""
-        self._bounds = np.append(0, np.cumsum(fields.properties_size[order]))
+        self._sizes = fields.properties_size
         self._size = groups[0][2] if len(groups) == 1 else 0
         """The size of every text, if they all have the same."""
         self._is_ascii = int(text.max(initial=0)) < _NOT_ASCII
-        self._words_at = np.ndarray(max(0, len(text) - _WORD + 1), dtype=np.uint32, buffer=text.data, strides=1)
-        marks = np.flatnonzero(text <= VALUE_END)
-        kinds = text[marks]
-        names = np.flatnonzero(kinds == NAME_END)
-        names = names[np.searchsorted(marks[names], _WORD) :]
-        self._name_ends = marks[names]
-        self._last_words = self._words_at[self._name_ends - _WORD]
-        self._value_ends = self._ends_after(marks, kinds, names)
 
-    def _ends_after(self, marks: Array, kinds: Array, names: Array) -> Array:
-        """Returns where the value after each name ends: at the next separator of values, or with all texts."""
-        marks, kinds = np.append(marks, len(self._text)), np.append(kinds, VALUE_END)
-        if (kinds[names + 1] == VALUE_END).all():
-            return np.asarray(marks[names + 1])
-        ends = marks[kinds == VALUE_END]  # a separator of names, or a zero byte, is an ordinary part of a value
-        return np.asarray(ends[np.searchsorted(ends, marks[names])])
+    @cached_property
+    def _differs(self) -> Array:
+        """Returns at which places texts of one size differ from the first one."""
+        texts = self._text.reshape(-1, self._size)
+        return np.asarray((texts != texts[0]).any(axis=0))
+
+    @cached_property
+    def _pattern(self) -> bytes | None:
+        """Returns the first text if all texts have their names and separators where it has them, else None."""
+        if not self._size:
+            return None
+        texts, differs = self._text.reshape(-1, self._size), self._differs
+        first = texts[0].tobytes()
+        in_value, at = bytearray(self._size), 0
+        for piece in first.split(bytes((VALUE_END,))):
+            value_size = len(piece.partition(bytes((NAME_END,)))[2])
+            at += len(piece)
+            in_value[at - value_size : at] = b"\1" * value_size
+            at += 1
+        columns = np.flatnonzero(differs)
+        if (differs > np.frombuffer(in_value, dtype=np.bool_)).any():
+            return None
+        return first if int(texts[:, columns].min(initial=0xFF)) > VALUE_END else None
+
+    def common_value(self, name: bytes) -> bytes | None:
+        """Returns the value that all texts have, empty if they have none; None if they may differ in it."""
+        if self._pattern is None:
+            return None
+        start, stop = property_place(self._pattern, name)
+        return None if self._differs[start:stop].any() else self._pattern[start:stop]
 
     def values_of(self, name: bytes) -> _Values:
         """Returns the last value that is not empty of each text that has one; `name` ends with its separator."""
-        size = len(name) - 1
-        found = np.flatnonzero(self._last_words == _as_word(name, size - _WORD))
-        ends = self._name_ends[found]
-        for at in range(0, size - _WORD, _WORD):
-            same = (ends >= size) & (self._words_at[ends - size + at] == _as_word(name, at))
-            found, ends = found[same], ends[same]
-        owner = ends // self._size if self._size else np.searchsorted(self._bounds, ends, side="right") - 1
-        before, starts, first = ends - size, ends + 1, self._bounds[owner]
-        stops = np.minimum(self._value_ends[found], self._bounds[owner + 1])
-        good = (before == first) | (before > first) & (self._text[before - 1] == VALUE_END)
-        good &= stops > starts
-        if not good.all():
-            starts, stops, owner = starts[good], stops[good], owner[good]
-        repeats = np.diff(owner) == 0
-        if repeats.any():
-            last = np.append(~repeats, True)
-            starts, stops, owner = starts[last], stops[last], owner[last]
-        return _Values(starts, stops, self._rows[owner])
+        if self._pattern is None:
+            return self._names.values_of(name)
+        start, stop = property_place(self._pattern, name)
+        starts = np.arange(start, len(self._text), self._size) if stop else np.empty(0, dtype=np.int64)
+        return _Values(starts, starts + (stop - start), self._rows[: len(starts)])
+
+    @cached_property
+    def _names(self) -> "_Names":
+        return _Names(self._text, self._rows, np.append(0, np.cumsum(self._sizes[self._rows])))
 
     def words(self, values: _Values) -> _Values:
         """Returns each word of the values, which spaces separate."""
@@ -222,6 +248,56 @@ class _Texts:
             value = self._text[values.starts[row] : values.stops[row]].tobytes().decode("utf-8", "replace")
             hashes[row] = java_hash(value) & 0xFFFFFFFF
             lengths[row] = len(value.encode("utf-16-le", "surrogatepass")) // 2
+
+
+class _Names:
+    """Where names end in texts of any kind, and with which four bytes."""
+
+    def __init__(self, text: Array, rows: Array, bounds: Array) -> None:
+        self._text, self._rows, self._bounds = text, rows, bounds
+        self._words_at = np.ndarray(max(0, len(text) - _WORD + 1), dtype=np.uint32, buffer=text.data, strides=1)
+        marks = np.flatnonzero(text <= VALUE_END)
+        kinds = text[marks]
+        names = np.flatnonzero(kinds == NAME_END)
+        names = names[np.searchsorted(marks[names], _WORD) :]
+        self._ends = marks[names]
+        self._last_words = self._words_at[self._ends - _WORD]
+        self._value_ends = self._ends_after(marks, kinds, names)
+
+    def _ends_after(self, marks: Array, kinds: Array, names: Array) -> Array:
+        """Returns where the value after each name ends: at the next separator of values, or with all texts."""
+        marks, kinds = np.append(marks, len(self._text)), np.append(kinds, VALUE_END)
+        if (kinds[names + 1] == VALUE_END).all():
+            return np.asarray(marks[names + 1])
+        ends = marks[kinds == VALUE_END]  # a separator of names, or a zero byte, is an ordinary part of a value
+        return np.asarray(ends[np.searchsorted(ends, marks[names])])
+
+    def values_of(self, name: bytes) -> _Values:
+        """Returns the last value that is not empty of each text that has one."""
+        size = len(name) - 1
+        found = np.flatnonzero(self._last_words == _as_word(name, size - _WORD))
+        ends = self._ends[found]
+        for at in range(0, size - _WORD, _WORD):
+            same = (ends >= size) & (self._words_at[ends - size + at] == _as_word(name, at))
+            found, ends = found[same], ends[same]
+        owner = np.searchsorted(self._bounds, ends, side="right") - 1
+        before, starts, first = ends - size, ends + 1, self._bounds[owner]
+        stops = np.minimum(self._value_ends[found], self._bounds[owner + 1])
+        good = (before == first) | (before > first) & (self._text[before - 1] == VALUE_END)
+        good &= stops > starts
+        if not good.all():
+            starts, stops, owner = starts[good], stops[good], owner[good]
+        repeats = np.diff(owner) == 0
+        if repeats.any():
+            last = np.append(~repeats, True)
+            starts, stops, owner = starts[last], stops[last], owner[last]
+        return _Values(starts, stops, self._rows[owner])
+
+
+@lru_cache(maxsize=4096)
+def _seed(topic: bytes) -> int:
+    """Returns the hash of what comes before every key of a topic."""
+    return java_hash(topic.decode("utf-8", "replace") + "#") & 0xFFFFFFFF
 
 
 def _as_word(name: bytes, at: int) -> int:

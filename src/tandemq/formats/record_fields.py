@@ -182,29 +182,21 @@ class Fields:
 
         Lengths are checked in the order in which they are followed; a first pass that finds something ends there.
         """
-        found: dict[int, str] = {}
         stop = self.positions + self.size
         # A host flag that makes the fixed part longer than the record must not send the next gather out of bounds.
         if isinstance(self.store_shift, np.ndarray):
             short = self.body_at + 3 > stop
             if short.any():
                 return dict.fromkeys(np.flatnonzero(short).tolist(), "its size is too small for its fixed part")
-        for array_of, what in ((self._topic_stop, "body length"), (self._properties_stop, "topic length")):
-            bad = array_of() > stop
-            if what == "body length":
-                bad |= self.body_size < 0
-            if bad.any():
-                return dict.fromkeys(np.flatnonzero(bad).tolist(), f"its {what} goes beyond its size")
-        bad = self.properties_at + self.properties_size != stop
+        bad = self.topic_at + 2 > stop  # at least the two bytes of the properties length follow the topic
+        bad |= self.body_size < 0
         if bad.any():
-            found.update(dict.fromkeys(np.flatnonzero(bad).tolist(), "its fields do not add up to its size"))
-        return found
-
-    def _topic_stop(self) -> npt.NDArray[np.int64]:
-        return self.topic_at + 2  # at least the two bytes of the properties length follow the topic
-
-    def _properties_stop(self) -> npt.NDArray[np.int64]:
-        return self.properties_at
+            return dict.fromkeys(np.flatnonzero(bad).tolist(), "its body length goes beyond its size")
+        beyond = self.properties_at > stop
+        if beyond.any():
+            return dict.fromkeys(np.flatnonzero(beyond).tolist(), "its topic length goes beyond its size")
+        bad = self.properties_at + self.properties_size != stop
+        return dict.fromkeys(np.flatnonzero(bad).tolist(), "its fields do not add up to its size")
 
     def born_timestamp(self) -> npt.NDArray[np.int64]:
         return self.int64(BORN_TIMESTAMP_AT)

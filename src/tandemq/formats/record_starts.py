@@ -29,7 +29,8 @@ from tandemq.formats.record import (
 Positions = npt.NDArray[np.int64]
 
 _SIZE = Struct(">I")
-_MAGIC_PREFIX = MAGIC_V1.to_bytes(4, "big")[:3]
+_MAGIC_V1_BYTES = MAGIC_V1.to_bytes(4, "big")
+_MAGIC_PREFIX = _MAGIC_V1_BYTES[:3]
 _MAGIC_MASK = 0xFFFFFFFF ^ (MAGIC_V1 ^ MAGIC_V2)
 _MAGIC_BITS = MAGIC_V1 & _MAGIC_MASK
 """Two magics, told from all others by one comparison; the bits they differ in (0x0C) also allow two unused values,
@@ -101,10 +102,11 @@ def hop(buffer: Any, position: int, stop: int, limit: int) -> Walk:
         position = next_position
     positions = np.array(found, dtype=np.int64)
     magics = big_endian(np.frombuffer(buffer, dtype=np.uint8), ">u4")[positions + MAGIC_AT]
-    bad = (magics != MAGIC_V1) & (magics != MAGIC_V2)
-    if bad.any():
-        first = int(bad.argmax())
-        positions, position = positions[:first], found[first]
+    if magics.tobytes() != _MAGIC_V1_BYTES * len(found):  # nearly always equal, and cheaper than comparing arrays
+        bad = (magics != MAGIC_V1) & (magics != MAGIC_V2)
+        if bad.any():
+            first = int(bad.argmax())
+            positions, position = positions[:first], found[first]
     return Walk(positions, position, _end_at(buffer, position, stop, limit))
 
 

@@ -25,7 +25,7 @@ from tandemq.codec.command import (
     encode_response,
 )
 from tandemq.codec.frame import Frame, FrameReader
-from tandemq.codec.send_header import SEND_DECODE_ERRORS, SendHeader, send_decoder, send_header_of
+from tandemq.codec.send_header import SEND_DECODE_ERRORS, SendHeader, send_decoder, send_header_of, topic_field
 from tandemq.errors import CodecError, ReplyError, TandemError
 from tandemq.remoting.access.needs import Rule, rule_of
 from tandemq.remoting.connection import Connection
@@ -103,13 +103,10 @@ class RequestDispatcher:
         self._admit = admit
         self._audit = audit
         # A JSON header that starts with its code (Java, C++, ours) finds its handler without being decoded first.
-        # With access control every request is decoded, because the signature covers all ext fields.
-        self._send_by_prefix: dict[bytes, tuple[int, Callable[[bytes], Any], SendHandler]] = {}
-        if admit is None:
-            self._send_by_prefix = {
-                (b'{"code":%d,"extFields":' % code)[:_PREFIX_SIZE]: (code, send_decoder(code), handler)
-                for code, handler in self._send.items()
-            }
+        self._send_by_prefix: dict[bytes, tuple[int, Callable[[bytes], Any], SendHandler]] = {
+            (b'{"code":%d,"extFields":' % code)[:_PREFIX_SIZE]: (code, send_decoder(code), handler)
+            for code, handler in self._send.items()
+        }
         self.requests = 0
         """Requests taken, for metrics."""
         self.failures = 0
@@ -127,9 +124,11 @@ class RequestDispatcher:
         except SEND_DECODE_ERRORS:  # numbers as text, null, a binary header by bad luck, ...: legal, only slower
             self._dispatch(connection, decode_command(frame), len(header) + len(body))
             return
-        self.requests += 1
         opaque, flag, send = request.opaque, request.flag, request.extFields
         send.version = request.version
+        if self._admit is not None and not self._is_admitted(connection, frame, code, send.topic):
+            return
+        self.requests += 1
         try:
             reply = handler(connection, opaque, flag, send, body)
         except Exception as error:
@@ -138,14 +137,33 @@ class RequestDispatcher:
         if reply is not None and not flag & ONEWAY_FLAG:
             connection.send(reply if isinstance(reply, bytes) else _encode_reply(reply, opaque))
 
+    def _is_admitted(self, connection: Connection, frame: Frame, code: int, topic: str) -> bool:
+        """Returns whether a send may be handled as its struct says; else it has been answered.
+
+        The signature covers all ext fields, so they are decoded for it a second time.
+        """
+        assert self._admit is not None
+        _, header, body = frame
+        command, rule = decode_command(frame), rule_of(self._send[code])
+        if command.code != code or command.ext.get(topic_field(code)) != topic:  # two readers must not disagree
+            self._dispatch(connection, command, len(header) + len(body))
+            return False
+        try:
+            self._admit(connection, command, rule, len(header) + len(body))
+        except Exception as error:
+            self.requests += 1
+            self._fail_command(connection, command, rule, error)
+            return False
+        return True
+
     def _dispatch(self, connection: Connection, command: Command, size: int) -> None:
         if command.flag & RESPONSE_FLAG:
             connection.answered(command)
             return
-        if self._before is not None:
-            self._before()
         self.requests += 1
         code = command.code
+        if self._before is not None and code not in self._send:
+            self._before()
         handler: Any = None
         if code not in connection.excluded_codes:
             handler = self._send.get(code) or self.handlers.get(code, self._default)

@@ -96,7 +96,7 @@ def is_named(register: Register | None, replica: str, theirs: Register | None) -
 
 
 def judge(me: Heard, opened: bool, heard: Iterable[Heard]) -> Judgement | None:
-    """Whether this candidate may open; None: nobody has a register.
+    """Returns whether this candidate may open; None means that nobody has a register.
 
     `opened`: its own log knows the epoch of its own register, so it has reigned under it.
     """
@@ -128,7 +128,7 @@ def judge(me: Heard, opened: bool, heard: Iterable[Heard]) -> Judgement | None:
 
 
 def judge_elected(me: Heard, register: Register, heard: Iterable[Heard]) -> Judgement:
-    """Whether this candidate may open by a register that lives with a coordinator, where the newest is always known.
+    """Returns whether this candidate may open by a coordinator's register, where the newest one is always known.
 
     An in-sync replica: when it has heard every other one but the last holder.  The last holder, and a member that is
     not in sync: when it has heard everybody in sync.  The empty store at the holder's address: every other member.

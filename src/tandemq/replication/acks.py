@@ -116,27 +116,27 @@ class AckQueue:
         self.group_size = max(self._group_size_min, 1 + len(self._members | self._copies.keys() | self._classic.keys()))
 
     def set_members(self, replicas: frozenset[str]) -> None:
-        """The replicas known to belong to the group, connected or not: what `majority` and `all` count against."""
+        """Sets the replicas known to belong to the group, connected or not: `majority` and `all` count against them."""
         self._members = replicas
         self._size = None
         self._count_group()
         self._settle()
 
     def set_size(self, size: int) -> None:
-        """As `set_members`, from the register of the group."""
+        """Does what `set_members` does, from the register of the group."""
         if size != self._size:
             self._size = size
             self._count_group()
             self._settle()
 
     def flushed(self, offset: int) -> None:
-        """This node's fdatasync covers everything below `offset`."""
+        """Notes that this node's fdatasync covers everything below `offset`."""
         if offset > self._flushed:
             self._flushed = offset
             self._settle()
 
     def acked(self, replica: str, received: int, durable: int, *, classic: bool = False) -> None:
-        """A replica that counts confirmed; offsets never go back within one session of it."""
+        """Notes what a replica that counts confirmed; offsets never go back within one session of it."""
         copies = self._classic if classic else self._copies
         copy = copies.get(replica)
         if copy is None:
@@ -150,7 +150,7 @@ class AckQueue:
         self._settle()
 
     def lost(self, replica: str, reason: str) -> None:
-        """A replica no longer counts: waiters that can't be satisfied without it fail now, with the reason."""
+        """Stops counting a replica: waiters that can't be satisfied without it fail now, with the reason."""
         if self._copies.pop(replica, None) is not None or self._classic.pop(replica, None) is not None:
             self._count_group()
             self.why_missing = reason
@@ -158,7 +158,7 @@ class AckQueue:
             self._fail_unreachable()
 
     def watermark(self, level: AckLevel, local_flush: bool = False) -> int:
-        """Every record ending at or below this offset satisfies the level."""
+        """Returns the offset at or below which every record that ends there satisfies the level."""
         mark = self._flushed if local_flush or level.durable else _INFINITY
         others = level.needed(self.group_size) - 1
         if others == 0 and self.fence is not None and self.fence.wants_copies:
@@ -168,7 +168,7 @@ class AckQueue:
         return mark
 
     def _counted(self, others: int) -> list[_Copy]:
-        """The copies that count for a level that asks for so many besides the master's."""
+        """Returns the copies that count for a level that asks for so many besides the master's."""
         copies = list(self._copies.values())
         if self._classic and (self._size is None or others + 1 > self._size):
             copies += self._classic.values()
@@ -236,7 +236,7 @@ class AckQueue:
                 done(status, reason)
 
     def restart(self, flushed: int, reason: str) -> None:
-        """A reign begins: nobody's offsets count yet, and a log that was cut is flushed no further than it goes."""
+        """Begins a reign: nobody's offsets count yet, and a log that was cut is flushed no further than it goes."""
         self._flushed = self.acknowledged = flushed
         self.forget_replicas(reason)
 
@@ -319,7 +319,7 @@ class AckQueue:
                 done(PutStatus.PUT_OK, "")
 
     def _missing(self, end_offset: int, level: AckLevel) -> str:
-        """Why `level` can't be reached for this record with the current replicas; empty if it can."""
+        """Returns why `level` can't be reached for this record with the current replicas; empty if it can."""
         others = level.needed(self.group_size) - 1
         if others <= 0:
             return ""

@@ -6,6 +6,7 @@ a master asks for while etcd is away, `may_take_over` says whether an ordered pr
 
 from dataclasses import dataclass
 from typing import Final
+from zlib import crc32
 
 from tandemq.codec.ha_register import Register
 from tandemq.replication.election import Candidate, View
@@ -29,8 +30,10 @@ class Standing:
 
 
 class Candidacy:
-    def __init__(self, lease: float, now: float) -> None:
+    def __init__(self, replica: str, lease: float, now: float) -> None:
         self.lease = lease
+        self._share = crc32(replica.encode()) / 2**32
+        """Of a pause: no two replicas that stood at the same time try again at the same time."""
         self.gone_since: float | None = None
         """Since when nobody reigns, as far as etcd tells; None while somebody does."""
         self.others: tuple[Candidate, ...] | None = None
@@ -53,17 +56,17 @@ class Candidacy:
         return register is not None and bool(self._dead) and self._dead == register.epoch_id
 
     def _is_missed(self, keys: KnownKeys, now: float) -> bool:
-        """Whether the holder reigns no more: its lease has ended, and so has the word that was given to it."""
+        """Returns whether the holder reigns no more: its lease has ended, and so has the word that was given to it."""
         return keys.holder is None and now >= self.vouches_until and not keys.is_away
 
     def may_take_over(self, keys: KnownKeys, now: float) -> bool:
-        """Whether an ordered promotion need not wait for the holder, which did not hand over."""
+        """Returns whether an ordered promotion need not wait for the holder, which did not hand over."""
         return self.is_dead(keys.register) or self._is_missed(keys, now)
 
     # --- standing ---------------------------------------------------------------------------------------------------
 
     def view(self, node: Standing, keys: KnownKeys, now: float) -> View:
-        """What election.decide decides from."""
+        """Returns what election.decide decides from."""
         register, dead = keys.register, self.is_dead(keys.register)
         missed = self._is_missed(keys, now)
         if register is None or not (missed or dead) or node.is_master:
@@ -91,21 +94,21 @@ class Candidacy:
         self.others, self.asked_at = others, now
 
     def came_to_nothing(self, now: float) -> None:
-        """An attempt failed: the others are asked anew, in a while."""
-        self.others, self.not_before = None, now + RETRY_SECONDS
+        """Notes that an attempt failed: the others are asked anew, in a while that differs from theirs."""
+        self.others, self.not_before = None, now + RETRY_SECONDS * (1 + self._share)
 
     def elected(self) -> None:
         self._dead = ""
 
     def begins_hand_over(self, now: float) -> None:
-        """This master steps down for another one: it does not stand again before that one had its time."""
+        """Keeps this master, which steps down for another one, from standing again before that one had its time."""
         self.hands_over = True
         self.not_before = now + 2 * self.lease
 
     # --- without etcd -----------------------------------------------------------------------------------------------
 
     def vouch(self, replica: str, epoch: int, stored: Register | None, keys: KnownKeys, now: float) -> str:
-        """The master that is followed asks for our word not to stand for a lease; returns why it is not given.
+        """Gives the master that is followed our word not to stand for a lease. Returns why it is not given, if so.
 
         A node that reaches etcd gives none: there the lease counts, and others may count on its end.
         """

@@ -259,7 +259,7 @@ class ReplicationConfig:
         return self.classic_peers.lower() == "true" if self.classic_peers else not self.shared_key
 
     def default_level(self, sync_master: bool) -> AckLevel:
-        """The broker's default for messages and topics that don't name one."""
+        """Returns the broker's default for messages and topics that don't name one."""
         if self.ack_level:
             return parse_level(self.ack_level)
         return AckLevel(self.in_sync_replicas if sync_master else 1)

@@ -83,7 +83,7 @@ class View:
 
 
 def decide(view: View, now: float) -> Verdict:
-    """What this node does next."""
+    """Returns what this node does next."""
     register = view.register
     if view.is_master:
         return Verdict(Step.REST, "it reigns, or asks to")
@@ -114,8 +114,16 @@ def decide(view: View, now: float) -> Verdict:
     return Verdict(Step.REST, f"{better} better candidates go first", stands_at)
 
 
+def gives_way(me: Candidate, other: Candidate) -> bool:
+    """Whether one that stands makes room for another that stands too.
+
+    Each of them waits to be heard by the other, which a candidate is not: without this they would wait for ever.
+    """
+    return other.order > me.order
+
+
 def why_not(register: Register, replica: str, hindrance: str = "") -> str:
-    """Why a replica may not be elected; empty if it may."""
+    """Returns why a replica may not be elected; empty if it may."""
     if replica not in register.member_ids:
         return "joins the group" if replica in register.joining_ids else "is no member of the group"
     if replica not in register.in_sync:
@@ -128,7 +136,7 @@ def replaces_holder(register: Register, replica: str) -> bool:
 
 
 def hindrance_of(*, priority: int, complete: bool, unhealthy: str, observer: bool) -> str:
-    """Why a node may not be elected whatever the register says."""
+    """Returns why a node may not be elected whatever the register says."""
     if observer:
         return "is an observer"
     if priority == NEVER:
@@ -139,6 +147,6 @@ def hindrance_of(*, priority: int, complete: bool, unhealthy: str, observer: boo
 
 
 def preferred(me: int, in_sync: Iterable[Candidate]) -> Candidate | None:
-    """The in-sync replica that an operator prefers to this reigning one, if there is any."""
+    """Returns the in-sync replica that an operator prefers to this reigning one, if there is any."""
     better = [one for one in in_sync if one.priority > me]
     return max(better, key=lambda one: (one.priority, one.replica), default=None)

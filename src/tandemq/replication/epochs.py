@@ -37,7 +37,9 @@ class Promise:
     id: str = ""
 
     def allows(self, number: int, id: str) -> bool:
-        """Whether a master of that epoch may be served: one of a strictly higher number, or the very one promised to.
+        """Returns whether a master of that epoch may be served.
+
+        One of a strictly higher number, or the very one promised to.
 
         Of two that chose one number without knowing of each other, the one refused asks again with a higher one.
         """
@@ -59,13 +61,16 @@ class History:
         return self.epochs[-1].number if self.epochs else 0
 
     def opened(self, number: int, id: str, start: int) -> "History":
-        """This history with a new reign at its end; what began at or after `start` never got a byte and goes."""
+        """Returns this history with a new reign at its end.
+
+        What began at or after `start` never got a byte and goes.
+        """
         regular = not id.startswith(PROVISIONAL)
         kept = tuple(e for e in self.epochs if e.start < start or (e.start == start and not regular))
         return History((*kept, Epoch(number, id, start))[-HISTORY_MAX:])
 
     def number_at(self, offset: int) -> int:
-        """The epoch under which the byte at `offset` was written; 0 for bytes older than the first epoch."""
+        """Returns the epoch under which the byte at `offset` was written; 0 for bytes older than the first epoch."""
         number = 0
         if self.epochs and self.epochs[-1].start <= offset:
             return self.epochs[-1].number  # the current reign, nearly always
@@ -76,11 +81,11 @@ class History:
         return number
 
     def reached(self, end: int) -> int:
-        """The newest regular epoch whose first offset a log that ends at `end` has reached; 0 if none."""
+        """Returns the newest regular epoch whose first offset a log that ends at `end` has reached; 0 if none."""
         return max((e.number for e in self.epochs if e.start <= end and not e.is_provisional), default=0)
 
     def regular_end(self, end: int) -> int:
-        """Where the bytes of provisional reigns begin at the end of a log that ends at `end`; `end` if it has none."""
+        """Returns where the bytes of provisional reigns begin at the end of a log; `end` if it has none."""
         found = end
         for epoch in reversed(self.epochs):
             if epoch.start > end:
@@ -91,11 +96,11 @@ class History:
         return found
 
     def number_before(self, end: int) -> int:
-        """The last epoch that has a byte in a log that ends at `end`; 0 if none has."""
+        """Returns the last epoch that has a byte in a log that ends at `end`; 0 if none has."""
         return self.number_at(end - 1) if end > 0 else 0
 
     def stop_of(self, offset: int, end: int) -> int:
-        """The end of the run of bytes that share `offset`'s epoch, in a log that ends at `end`."""
+        """Returns the end of the run of bytes that share `offset`'s epoch, in a log that ends at `end`."""
         if self.epochs and self.epochs[-1].start <= offset:
             return end
         for epoch in self.epochs:
@@ -104,13 +109,13 @@ class History:
         return end
 
     def agreed_until(self, index: int, end: int) -> int:
-        """Where the epoch at `index` stops in a log that ends at `end`."""
+        """Returns where the epoch at `index` stops in a log that ends at `end`."""
         following = self.epochs[index + 1].start if index + 1 < len(self.epochs) else end
         return min(following, end)
 
 
 def common_point(mine: History, my_end: int, theirs: History, their_end: int) -> int | None:
-    """Up to where two logs hold the same bytes; None if they share no epoch.
+    """Returns up to where two logs hold the same bytes; None if they share no epoch.
 
     The last epoch equal in number and id names everything before it too, since a reign begins with one log.
     """
@@ -136,18 +141,21 @@ def to_items(history: History) -> list[EpochItem]:
 
 
 def from_items(items: Iterable[EpochItem]) -> History:
-    """A peer's history, in order whatever it sent; at most HISTORY_MAX of the newest."""
+    """Returns a peer's history, in order whatever it sent; at most HISTORY_MAX of the newest."""
     epochs = sorted((Epoch(item.number, item.id, item.start) for item in items), key=lambda e: (e.number, e.start))
     return History(tuple(epochs[-HISTORY_MAX:]))
 
 
 def new_identity(place: str, random_text: str) -> str:
-    """The identity of a new store: where its broker is, for people, and something nobody else has."""
+    """Returns the identity of a new store: where its broker is, for people, and something nobody else has."""
     return f"{place}#{random_text}"
 
 
 def place_of(replica: str) -> str:
-    """Two identities of one place are one node that lost its disk: the older one never comes back."""
+    """Returns the place of an identity.
+
+    Two identities of one place are one node that lost its disk: the older never returns.
+    """
     return replica.partition("#")[0]
 
 
@@ -195,7 +203,10 @@ class ReplicaRecord:
     0 when it has, -1 if the two logs were never compared."""
 
     def after_machine_crash(self) -> "ReplicaRecord":
-        """What a slave received and had not on disk may be gone; a master's record says whom to ask anyway."""
+        """Marks as uncertain the bytes that a slave received and did not sync.
+
+        A master's record says whom to ask anyway.
+        """
         return replace(self, complete=self.register is None and not self.follows)
 
     @property
@@ -207,7 +218,7 @@ class ReplicaRecord:
         return any((e.number, e.id) == (register.epoch, register.epoch_id) for e in self.history.epochs)
 
     def withdrawn(self) -> "ReplicaRecord":
-        """This record without its own campaign that never opened, or opened and stayed alone.
+        """Returns this record without its own campaign that never opened, or that opened and that nobody joined.
 
         Nobody but this node could have opened it, so giving it up breaks no promise to anybody; keeping it would depose
         the master that reigns meanwhile as soon as this node follows it.
@@ -225,7 +236,7 @@ class ReplicaRecord:
 
 
 def must_ask(record: ReplicaRecord, end: int) -> frozenset[str]:
-    """The replicas that must be heard before this node opens for writes: those on record as in sync.
+    """Returns the replicas that must be heard before this node opens for writes: those on record as in sync.
 
     After a crash of a master, who was in sync with it; in a former slave, promoted or started again as a master, who
     was in sync with its master when it last heard of it.  A master that stopped cleanly has nobody on record.

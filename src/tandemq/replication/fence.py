@@ -36,7 +36,7 @@ class Fence:
         return max(0.0, self.until - self._now())
 
     def renewed(self, sent_at: float, lease: float) -> None:
-        """The lease was renewed by a request that left at `sent_at`."""
+        """Notes that the lease was renewed by a request that left at `sent_at`."""
         self.until = max(self.until, sent_at + lease * (1 - MARGIN_SHARE))
 
     def close(self) -> None:

@@ -131,7 +131,7 @@ class CopyProgress:
         self._whole_at: float | None = None
 
     def begins(self, own: LogEnds, master: MasterLog, *, last_file_only: bool) -> None:
-        """A session with this master is about to begin with this log."""
+        """Prepares for a session with this master, which is about to begin with this log."""
         self._compare(own, master, last_file_only=last_file_only)
         if own.end < master.end:
             self.compared = replace(self.compared, goal=master.end)
@@ -154,7 +154,7 @@ class CopyProgress:
         return max(self.compared.goal, self.master.end if self.master is not None else 0)
 
     def note(self, now: float, own: LogEnds, master: MasterLog, *, last_file_only: bool = False) -> None:
-        """The master has just told about its log."""
+        """Takes what the master has just told about its log."""
         self._compare(own, master, last_file_only=last_file_only)
         own_end = own.end
         self.lag_bytes = max(0, master.end - own_end)

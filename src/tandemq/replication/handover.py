@@ -27,7 +27,7 @@ class Reigning:
 
 
 def successors(found: Iterable[Candidate]) -> list[Candidate]:
-    """Those who may take over, the best one first: newest epoch, furthest end, highest priority."""
+    """Returns those who may take over, the best one first: newest epoch, furthest end, highest priority."""
     return sorted((one for one in found if one.priority != NEVER), key=lambda one: one.order, reverse=True)
 
 
@@ -37,7 +37,7 @@ class HandOver:
         self._looked_at = self._offered_at = float("-inf")
 
     def wants_candidates(self, node: Reigning, now: float) -> bool:
-        """Whether there may be a reason to hand over, so that the others are to be asked."""
+        """Returns whether there may be a reason to hand over, so that the others are to be asked."""
         register = node.register
         if now < self._looked_at + self._lease / LOOKS:
             return False
@@ -47,7 +47,7 @@ class HandOver:
         return bool(node.unwritable) or not (register.pinned or node.wants_copies)
 
     def decide(self, node: Reigning, found: Iterable[Candidate], now: float) -> tuple[list[Candidate], str]:
-        """Whom to hand over to, in this order, and why; nobody where there is no reason."""
+        """Returns whom to hand over to, in this order, and why; nobody where there is no reason."""
         if node.unwritable:
             return successors(found), f"the log can't be written ({node.unwritable})"
         better = preferred(node.priority, found)

@@ -44,7 +44,7 @@ class StoreHands:
         """How often the log was cut, and how often it began anew, by reason."""
 
     def log_ends(self) -> LogEnds:
-        """Where the log begins and ends, for a state machine that begins, with nothing behind its end any more.
+        """Returns where the log begins and ends, for a state machine that begins; clears what lies past the end.
 
         A large frame is received past the end before it counts; its session may have died since. Whatever history is
         saved from here on, these bytes are not part of it.
@@ -54,7 +54,7 @@ class StoreHands:
         return LogEnds(store.first_offset, store.appended, store.flushed, store.segment_size)
 
     def after_recovery(self, record: ReplicaRecord) -> ReplicaRecord:
-        """The record as the store's recovery leaves it, on disk before anybody acts on it."""
+        """Returns the record as the store's recovery leaves it, on disk before anybody acts on it."""
         recovered = self.store.recovered
         if self.store.dispatched > record.confirmed and record.history.epochs:
             record = record.with_(confirmed=self.store.dispatched)  # readers were shown it, so it can't vanish
@@ -66,7 +66,7 @@ class StoreHands:
         return record
 
     def carry_out(self, decision: Decision) -> bool:
-        """True if it was one for the store; errors of the disk pass through."""
+        """Returns whether the decision was one for the store; errors of the disk pass through."""
         if isinstance(decision, Append):
             self.store.append_raw(decision.offset, decision.data)
         elif isinstance(decision, Commit):
@@ -86,7 +86,7 @@ class StoreHands:
         return True
 
     def prepare(self) -> int:
-        """Before a reign: an incomplete last record goes, everything else becomes durable; the end of the log."""
+        """Removes an incomplete last record before a reign and makes the rest durable. Returns the end of the log."""
         store = self.store
         store.drop_unfinished()
         end = complete_end(store)
@@ -136,7 +136,7 @@ class StoreHands:
 
 
 def complete_end(store: MessageStore) -> int:
-    """Where the last complete record ends: a slave's log may end in the middle of one."""
+    """Returns where the last complete record ends: a slave's log may end in the middle of one."""
     position, end, segment_size = max(store.dispatched, store.first_offset), store.appended, store.segment_size
     while end - position >= BLANK_SIZE_MIN:
         size, magic = SIZE_MAGIC.unpack_from(store.slice(position, BLANK_SIZE_MIN))

@@ -45,20 +45,27 @@ class KnownKeys:
     def unanswered(self) -> None:
         self.is_away = True
 
-    def answered(self, asked_at: float, revision: int) -> bool:
-        """Notes that etcd answered, at this revision of the whole store; False: it was further once."""
+    def answered(self, asked_at: float, revision: int, known: int) -> bool:
+        """Notes that etcd answered, at this revision of the whole store; False: the answer is no news.
+
+        `known`: `revision` when the question left.  Less than that is damage; less than what is known by now is only
+        late, because a swap or an event was faster.  After damage all that etcd holds is looked at anew, and only a
+        register that is no older than the one known ends it.
+        """
         self.is_away = False
         self.read_at = asked_at
-        if revision < self.revision:
-            self.damage = f"etcd is at revision {revision}, it was at {self.revision} before"
-            return False
-        return True
+        if revision < known:
+            self.damage = f"etcd is at revision {revision}, it was at {known} before"
+            self.revision = self._holder_revision = 0
+            self.holder, self.holder_lease = None, 0
+        return revision >= self.revision
 
     def told_register(self, data: bytes | None, revision: int) -> Register | None:
-        """Notes what the key holds since `revision`, None for nothing; returns a register that is news."""
+        """Notes what the key holds since `revision`, None for nothing at that one; returns a register that is news."""
         if data is None:
-            if self.register is not None:
+            if self.register is not None and revision >= self.revision:
                 self.damage = "the register of this group is gone from etcd"
+                self.revision = 0  # a swap that puts it there again finds no key
             return None
         if revision <= self.revision:
             return None
@@ -67,14 +74,16 @@ class KnownKeys:
         except msgspec.DecodeError as error:
             self.damage = f"the register in etcd can't be read: {error}"
             return None
-        if self.register is not None and not is_newer(register, self.register):
+        if self.register is not None and register != self.register and not is_newer(register, self.register):
+            self.revision = revision
             self.damage = (
                 f"the register in etcd is of epoch {register.epoch}, revision {register.revision}, older than the one "
                 f"it had before ({self.register.epoch}, {self.register.revision})"
             )
             return None
+        is_news = register != self.register
         self.took(register, revision)
-        return register
+        return register if is_news else None
 
     def took(self, register: Register, revision: int) -> None:
         """Notes that etcd has this register since `revision`."""

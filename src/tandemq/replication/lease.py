@@ -48,12 +48,12 @@ class Lease:
         self.id = lease
 
     def renewed(self, sent_at: float) -> None:
-        """etcd has granted or renewed the lease, and the register names this node or nobody was elected yet."""
+        """Notes that etcd has granted or renewed the lease, and that the register names this node or nobody."""
         self.is_vouched = False
         self.fence.renewed(sent_at, self.seconds)
 
     def ended(self) -> int:
-        """The reign is over, or was never; returns the lease that was held, to be revoked or left to end."""
+        """Ends the reign, if there was one. Returns the lease that was held, to be revoked or left to end."""
         lease, self.id = self.id, 0
         self.fence.close()
         self.has_lapsed = self.is_vouched = False
@@ -62,11 +62,11 @@ class Lease:
     # --- without etcd -----------------------------------------------------------------------------------------------
 
     def wants_word(self, is_away: bool) -> bool:
-        """Whether the in-sync members are to be asked: etcd is away, well before the lease runs out."""
+        """Returns whether the in-sync members are to be asked: etcd is away, well before the lease runs out."""
         return is_away and self.fence.left <= self.seconds * 0.75
 
     def vouched(self, until: float) -> bool:
-        """All in-sync members have given their word until then; returns whether the reign goes on by it from now."""
+        """Takes the word of all in-sync members until then. Returns whether the reign goes on by it from now."""
         if until <= self.fence.until:
             return False
         begins, self.is_vouched = not self.is_vouched, True
@@ -80,12 +80,13 @@ class Lease:
         return min(max(self.fence.left, 0.005), GUARD_SECONDS)
 
     def guard(self, *, reigns: bool, is_away: bool) -> Lapsed | Resumed | None:
-        """A look at the clock: does the reign go on?"""
+        """Reads the clock and returns whether the reign goes on."""
         if not reigns or self.fence.is_closed == self.has_lapsed:
             return None
         self.has_lapsed = self.fence.is_closed
         if not self.has_lapsed:
             return Resumed()
+        self.is_vouched = False
         why = "etcd does not answer" if is_away else "the lease was not renewed in time"
         return Lapsed(f"{why}, and not all in-sync members vouch for this master: it is read-only until then")
 
@@ -104,5 +105,5 @@ class Lease:
         self.fence.alone_from = now + REVOKE_LEASES * self.seconds
 
     def revoked(self, now: float) -> None:
-        """The old lease can't be renewed any more; what was renewed just before ends a lease from now."""
+        """Notes that the old lease can't be renewed any more; what was renewed just before ends a lease from now."""
         self.fence.alone_from = now + self.seconds * (1 + MARGIN_SHARE)

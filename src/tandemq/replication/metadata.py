@@ -83,7 +83,7 @@ class Tables(Protocol):
     """The broker's tables, as far as replication touches them."""
 
     def marks(self) -> Mapping[str, str]:
-        """Table name -> text that changes whenever the table does."""
+        """Returns table name -> text that changes whenever the table does."""
         ...
 
     def held_to(self, table: str) -> str | None:
@@ -108,11 +108,11 @@ class Tables(Protocol):
         ...
 
     def local_offsets(self) -> list[LocalOffset]:
-        """What clients committed here since the master last took it."""
+        """Returns what clients committed here since the master last took it."""
         ...
 
     def delivered(self, offsets: list[LocalOffset]) -> None:
-        """The master has these now."""
+        """Notes that the master has these now."""
         ...
 
 
@@ -131,7 +131,7 @@ class MetadataServer:
         self._is_stopping = False
 
     def changed(self) -> None:
-        """Some table changed: cheap when nobody waits."""
+        """Wakes those who wait for a change; cheap when nobody does."""
         if self._parked:
             parked, self._parked = self._parked, set()
             for waiter in parked:
@@ -161,7 +161,7 @@ class MetadataServer:
         return self.is_open
 
     async def _parked_for(self, seconds: float) -> None:
-        """Until something changes, at most so long."""
+        """Waits until something changes, at most so long."""
         waiter = asyncio.get_running_loop().create_future()
         self._parked.add(waiter)
         try:
@@ -238,7 +238,7 @@ class MetadataFollower:
             self._task = None
 
     def look_again(self) -> None:
-        """A master is there: ask it now."""
+        """Asks the master now: one is there."""
         self._known.clear()
         self._kick.set()
 
@@ -313,7 +313,7 @@ class MetadataFollower:
         return await asyncio.get_running_loop().run_in_executor(None, self._tables.read, name, body, is_part)
 
     async def _push(self, address: str) -> None:
-        """Offsets committed here go to the master where they are ahead of its own."""
+        """Sends offsets committed here to the master where they are ahead of its own."""
         mine = self._tables.local_offsets() if not self._observer else []
         for group, topic, queue_id, offset in mine:
             ext = {"consumerGroup": group, "topic": topic, "queueId": str(queue_id)}
@@ -357,7 +357,7 @@ async def merge_tables_of(client: RemotingClient, tables: Tables, address: str, 
 
 
 async def ask_ha_info(client: RemotingClient, address: str, timeout: float = REQUEST_TIMEOUT) -> Mapping[str, str]:
-    """EXCHANGE_BROKER_HA_INFO: where the master's HA port is, and whether it is one of ours (`tandemqHa`).
+    """Asks the master where its HA port is, and whether it is one of ours (EXCHANGE_BROKER_HA_INFO, `tandemqHa`).
 
     A RocketMQ 4 master does not know the request and says so: no fields then.  RemotingError if nobody answers,
     KeyWanted if one of ours does not tell without a proof of its group's key.

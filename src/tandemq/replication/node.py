@@ -261,7 +261,9 @@ class ReplicaNode:
 
     def _relay_log(self) -> RelayLog:
         store = self._store
-        return RelayLog(store.first_offset, min(self.confirmed, store.appended), store.segment_size)
+        # RocketMQ has no confirmed offset: what was copied from it is handed on.
+        confirmed = min(self.confirmed, store.appended) if self.record.history.epochs else store.appended
+        return RelayLog(store.first_offset, confirmed, store.segment_size)
 
     def _slave_state(self, extended: bool) -> SlaveState | ClassicSlaveState:
         config, now = self.config, self._clock.monotonic()

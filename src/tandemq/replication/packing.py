@@ -43,6 +43,6 @@ class Packing:
         loop.run_in_executor(None, ha.packed, bytes(data)).add_done_callback(done)
 
     def forget(self, session: int) -> None:
-        """The session is over."""
+        """Forgets a session that is over."""
         self._asked.pop(session, None)
         self._ready.pop(session, None)

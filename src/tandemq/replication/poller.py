@@ -25,7 +25,7 @@ class Poller:
         self._polls = False
 
     def begin(self, loop: asyncio.AbstractEventLoop) -> None:
-        """From now on; again while it polls: longer."""
+        """Begins to poll; polls for longer if it does already."""
         if not self.seconds:
             return
         self._until = self._clock.monotonic() + self.seconds

@@ -10,7 +10,7 @@ from tandemq.replication.epochs import ReplicaRecord
 
 
 def refusal_of(record: ReplicaRecord, answered: frozenset[str]) -> str:
-    """Why this replica should not be promoted now, and what to do; empty if nothing speaks against it.
+    """Returns why this replica should not be promoted now, and what to do; empty if nothing speaks against it.
 
     `answered`: the replicas that were asked and answered.
     """

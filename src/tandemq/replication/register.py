@@ -41,7 +41,7 @@ class RegisterHome(Protocol):
 
 
 def is_newer(one: Register | None, other: Register | None) -> bool:
-    """Whether `one` is newer than `other`: by epoch first, then by revision."""
+    """Returns whether `one` is newer than `other`: by epoch first, then by revision."""
     if one is None:
         return False
     return other is None or one.version > other.version
@@ -56,7 +56,7 @@ def newest(registers: Iterable[Register | None]) -> Register | None:
 
 
 def minted(group_id: str, holder: Member, others: Iterable[Member] = (), home: str = GROUP_HOME) -> Register:
-    """The first register of a group."""
+    """Returns the first register of a group."""
     register = Register(
         group_id=group_id, home=home, holder=holder.replica, members=(holder,), in_sync=(holder.replica,)
     )
@@ -75,7 +75,9 @@ def of_new_epoch(
     *,
     pinned: bool = False,
 ) -> Register:
-    """The register with which a new reign begins; `replaces`: the lost store whose place the holder takes.
+    """Returns the register with which a new reign begins.
+
+    `replaces` is the lost store whose place the holder takes.
 
     `pinned`: an operator chose this holder.
     """
@@ -108,18 +110,21 @@ def with_in_sync(register: Register, in_sync: Iterable[str]) -> Register:
 
 
 def without_classic(register: Register) -> Register:
-    """The same revision without `classic_from`, for a swap by which one comes in sync that holds all acknowledged."""
+    """Returns the same revision without `classic_from`, for a swap by which one comes in sync that holds everything."""
     return msgspec.structs.replace(register, classic_from=-1)
 
 
 def with_joining(register: Register, newcomer: Member) -> Register:
-    """A newcomer; an id that is missing or taken becomes the lowest free one."""
+    """Returns the register with a newcomer; an id that is missing or taken becomes the lowest free one."""
     newcomer = Member(newcomer.replica, newcomer.address, _free_id(register, newcomer))
     return _next(register, joining=(*register.joining, newcomer))
 
 
 def with_joined(register: Register, replica: str) -> Register:
-    """A newcomer that has caught up is a member and in sync; the lost store at its place goes in the same swap."""
+    """Returns the register with a caught-up newcomer as member and in sync.
+
+    The lost store at its place goes in the same swap.
+    """
     newcomer = register.find(replica)
     assert newcomer is not None
     lost = replaced_by(register, replica)
@@ -136,7 +141,7 @@ def with_joined(register: Register, replica: str) -> Register:
 
 
 def without(register: Register, replica: str) -> Register:
-    """A replica that never comes back is forgotten."""
+    """Returns the register without a replica that never comes back."""
     return _next(
         register,
         members=tuple(one for one in register.members if one.replica != replica),
@@ -150,12 +155,12 @@ def with_classic_from(register: Register, offset: int) -> Register:
 
 
 def with_paused(register: Register, paused: bool) -> Register:
-    """No election until an operator says so, or again."""
+    """Returns the register with or without elections, as an operator says."""
     return _next(register, paused=paused)
 
 
 def replaced_by(register: Register, replica: str) -> Member | None:
-    """The member whose store was lost where this newcomer is now."""
+    """Returns the member whose store was lost where this newcomer is now."""
     place = place_of(replica)
     return next((one for one in register.members if one.replica != replica and place_of(one.replica) == place), None)
 
@@ -220,7 +225,7 @@ class RegisterKeeper:
     # --- a reign ----------------------------------------------------------------------------------------------------
 
     def begin(self, register: Register) -> None:
-        """A new epoch: nobody has stored anything of it yet, and all who join must be told again."""
+        """Begins an epoch: nobody has stored anything of it yet, and all who join must be told again."""
         self._register = register
         self._stored.clear()
         self._member_at.clear()
@@ -230,7 +235,7 @@ class RegisterKeeper:
             tell(register)
 
     def stored(self, replica: str, epoch: int, revision: int) -> bool:
-        """A replica has it on disk; whether that is news."""
+        """Notes that a replica has it on disk. Returns whether that is news."""
         register = self._register
         if register is None or epoch != register.epoch or revision > register.revision:
             return False
@@ -240,7 +245,7 @@ class RegisterKeeper:
         return True
 
     def has_stored(self, replica: str) -> bool:
-        """Whether a replica has the newest revision on its disk."""
+        """Returns whether a replica has the newest revision on its disk."""
         register = self._register
         return register is not None and self._stored.get(replica, -1) >= register.revision
 
@@ -259,7 +264,7 @@ class RegisterKeeper:
             self._member_at.pop(replica, None)
 
     def waits_of_joining(self, replica: str) -> frozenset[str]:
-        """Those who must still store that `replica` joins before it may become a member."""
+        """Returns those who must still store that `replica` joins before it may become a member."""
         register = self._register
         if register is None or replica not in register.joining_ids:
             return frozenset()
@@ -280,7 +285,10 @@ class RegisterKeeper:
         return since is None or not self._late(register.member_ids - {self._me}, since)
 
     def size(self, reachable: frozenset[str]) -> int:
-        """What `majority` and `all` count against; one forgotten counts until all who can be reached know it."""
+        """Returns what `majority` and `all` count against.
+
+        One forgotten counts until all who can be reached know it.
+        """
         register = self._register
         if register is None:
             return 1

@@ -11,13 +11,16 @@ from tandemq.replication.register import is_newer
 
 
 def refusal_of(keys: KnownKeys, home: str, stored: Register | None) -> str:
-    """Why a replica with this stored register takes no part with what etcd has, and what to do.
+    """Returns why a replica with this stored register takes no part with what etcd has, and what to do.
 
     `home`: how a register names the etcd that was read.
     """
     found = keys.register
     if keys.damage:
-        return f'{keys.damage}; see docs/operations.md, "etcd was lost"'
+        return (
+            f"{keys.damage}: etcd was made anew or restored from a backup. Put its newest data back, or give it the "
+            'register that this group knows with `tandemq ha home`; see docs/operations.md, "etcd was lost"'
+        )
     if stored is None:
         return ""
     if found is None and stored.home == GROUP_HOME:

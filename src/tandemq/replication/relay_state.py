@@ -4,6 +4,9 @@ Any broker of a group, an observer too, may be followed by observers, so that ne
 sites carries the same bytes twice.  The session is the one a master speaks (ha_session), from CHALLENGE to DATA.  What
 makes a master is left out: nobody is counted, nobody is waited for, nobody can depose anybody.
 
+A log that comes from a RocketMQ broker has no epochs that a session could agree on. It is handed on as it came, in
+RocketMQ's protocol.
+
 Only confirmed bytes are handed on: they are never cut.  When the history that this slave follows changes, every session
 ends; the observer greets again and is told the new one.
 """
@@ -12,6 +15,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from hashlib import sha256
 
+from tandemq.codec import ha_classic
 from tandemq.codec import ha_session as ha
 from tandemq.codec.ha_reasons import Reason
 from tandemq.codec.ha_session import Ack, Hello, Preamble, Refuse, Registered, Start, Welcome
@@ -22,6 +26,8 @@ from tandemq.replication.session import Session, SessionState
 
 UNPROVEN_SECONDS = 5.0
 """How long a connection may take to say who it is."""
+CLASSIC_FRAME = 32 << 10
+"""Bytes of log in a frame of RocketMQ's protocol, as its brokers send them by default."""
 SESSIONS_MAX = 16
 """Observers of one slave; a chain is meant to spread them."""
 
@@ -95,13 +101,33 @@ class RelayState:
             return out
         session.last_heard = now
         if not session.spoke and not ha.is_extended(data[0]):
-            self._served.close(
-                out, session, Reason.NOT_MASTER, "this broker is a slave: it serves TandemQ observers only", now
-            )
-            return out
+            if self._record().history.epochs or self.terms.shared_key:
+                text = "this broker is a slave: it serves TandemQ observers only"
+                self._served.close(out, session, Reason.NOT_MASTER, text, now)
+                return out
+            session.classic = True
         session.spoke = True
-        self._served.read(out, session, data, now, self._dispatch)
+        if session.classic:
+            self._on_reports(out, session, data, now)
+        else:
+            self._served.read(out, session, data, now, self._dispatch)
         return out
+
+    def _on_reports(self, out: list[Decision], session: Session, data: bytes | memoryview, now: float) -> None:
+        """Sends from where the first report says; like RocketMQ's own slaves, this one then sends all it gets."""
+        for offset in session.reports.feed(data):
+            if session.is_streaming:
+                continue  # a sign of life: an observer says what it has once
+            log = self._log()
+            if not log.first <= offset <= log.confirmed:
+                text = f"report of {offset}, this slave hands on [{log.first}, {log.confirmed})"
+                self._served.close(out, session, Reason.OFFSET_GONE, text, now)
+                return
+            session.replica, session.observer, session.proven = f"classic@{session.peer}", True, True
+            session.sent = session.received = session.durable = session.applied = offset
+            session.rate_from = now
+            session.enter(SessionState.CATCHING_UP)
+            out.append(Note("observer", f"observer {session.peer} follows from {offset}, in RocketMQ's protocol"))
 
     def _dispatch(self, out: list[Decision], session: Session, event: ha.Event, now: float) -> None:
         if isinstance(event, Ack) and session.is_streaming:
@@ -206,12 +232,16 @@ class RelayState:
             return None  # retention has overtaken it: `tick` ends the session
         stop = self._record().history.stop_of(session.sent, log.confirmed)
         room = log.segment_size - session.sent % log.segment_size
-        size = min(stop - session.sent, room, ha.PACK_SIZE_MAX if session.packs else self.terms.batch)
+        largest = ha.PACK_SIZE_MAX if session.packs else CLASSIC_FRAME if session.classic else self.terms.batch
+        size = min(stop - session.sent, room, largest)
         return Batch(session.sent, size)
 
     def frame(self, session_id: int, data: memoryview) -> bytes:
         """Returns a batch as one frame, its bytes included."""
         session = self.sessions[session_id]
+        if session.classic:
+            session.received = session.sent  # nothing that it says tells more
+            return ha_classic.encode_transfer_header(session.sent, len(data)) + data
         epoch, confirmed = self._record().history.number_at(session.sent), self._log().confirmed
         session.told_confirmed = confirmed
         if session.packs:
@@ -242,6 +272,9 @@ class RelayState:
                 self._served.close(out, session, Reason.OFFSET_GONE, text, now)
             elif session.is_streaming and now - session.last_sent >= self.terms.heartbeat:
                 session.last_sent = now
+                if session.classic:
+                    out.append(Send(session.id, ha_classic.encode_transfer_header(session.sent, 0)))
+                    continue
                 epoch = self._record().history.number_at(session.sent)
                 beat = ha.encode_data_header(epoch, session.sent, min(log.confirmed, session.sent), b"")
                 out.append(Send(session.id, beat, session.seal))

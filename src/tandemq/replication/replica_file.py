@@ -47,13 +47,13 @@ class _Sealed(msgspec.Struct):
 
 
 def load(disk: Disk, root: Path) -> ReplicaRecord | None:
-    """The record of this store, None if it never had one; CorruptLog if it is damaged."""
+    """Returns the record of this store, None if it never had one; raises CorruptLog if it is damaged."""
     path = root / FILE_NAME
     return None if disk.file_size(path) is None else decode(disk.read_file(path), str(path))
 
 
 def decode(data: bytes, path: str) -> ReplicaRecord:
-    """The record in a file's content; CorruptLog that names the file, if it is damaged."""
+    """Returns the record in a file's content; raises CorruptLog that names the file, if it is damaged."""
     try:
         sealed = msgspec.json.decode(data, type=_Sealed)
         if crc32(bytes(sealed.content)) != sealed.crc:
@@ -86,12 +86,12 @@ def decode(data: bytes, path: str) -> ReplicaRecord:
 
 
 def save(disk: Disk, root: Path, record: ReplicaRecord) -> None:
-    """Durable when it returns."""
+    """Saves the record, durably when it returns."""
     disk.replace_file(root / FILE_NAME, encode(record))
 
 
 def encode(record: ReplicaRecord) -> bytes:
-    """The content of the file."""
+    """Returns the content of the file."""
     content = _Content(
         replica=record.replica,
         history=to_items(record.history),

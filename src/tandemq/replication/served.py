@@ -56,7 +56,7 @@ class ServedSessions:
     # --- connections ------------------------------------------------------------------------------------------------
 
     def connected(self, session_id: int, peer: str, now: float) -> list[Decision]:
-        """Somebody connected; it speaks first."""
+        """Begins a session with somebody who connected; it speaks first."""
         out: list[Decision] = []
         self.sessions[session_id] = Session(session_id, peer, now, now, now)
         unproven = [session for session in self.sessions.values() if not session.proven]
@@ -68,7 +68,7 @@ class ServedSessions:
         return out
 
     def is_full(self, replica: str, sessions_max: int) -> bool:
-        """Whether so many others have proven themselves that there is no slot left for this one."""
+        """Returns whether so many others have proven themselves that there is no slot left for this one."""
         others = [other for other in self.sessions.values() if other.proven and other.replica != replica]
         return len(others) >= sessions_max
 
@@ -80,7 +80,7 @@ class ServedSessions:
         now: float,
         handle: Callable[[list[Decision], Session, ha.Event, float], None],
     ) -> None:
-        """Bytes of our own protocol, however split: `handle` gets what they say while the session stands."""
+        """Reads bytes of our own protocol, however split: `handle` gets what they say while the session stands."""
         try:
             for event in session.frames.feed(data):
                 handle(out, session, event, now)
@@ -93,14 +93,14 @@ class ServedSessions:
             self.close(out, session, Reason.CORRUPT, str(error), now)
 
     def unexpected(self, out: list[Decision], session: Session, event: ha.Event, now: float) -> None:
-        """What no peer says at this point."""
+        """Refuses what no peer says at this point."""
         name = type(event).__name__
         self.close(out, session, Reason.CORRUPT, f"{name} is not expected when {session.state.value}", now)
 
     # --- handshake --------------------------------------------------------------------------------------------------
 
     def greeted(self, out: list[Decision], session: Session, preamble: Preamble, now: float) -> None:
-        """A peer speaks our protocol: challenge it, if it is of a version we know."""
+        """Challenges a peer that speaks our protocol, if it is of a version we know."""
         session.nonce = preamble.nonce
         if preamble.version not in ha.VERSIONS:
             text = f"HA session version {preamble.version}, this {self._host} speaks up to {max(ha.VERSIONS)}"
@@ -129,14 +129,17 @@ class ServedSessions:
             session.frames.secure(theirs)
 
     def unproven(self, session: Session, hello: Hello) -> Refusal | None:
-        """Why a HELLO does not prove the key; None if it does, or if its seal has done so already."""
+        """Returns why a HELLO does not prove the key; None if it does, or if its seal has done so already."""
         expected = ha.key_proof("", "slave", session.nonce, session.own_nonce, hello.replica)
         if session.seal is None and not ha.same_proof(hello.proof, expected):
             return Reason.KEY_REFUSED, f"{hello.replica} from {session.peer} did not prove the shared key"
         return None
 
     def misfit(self, session: Session, hello: Hello, segment_size: int) -> Refusal | None:
-        """Why this peer can't follow this log, whatever it holds: another group, our own identity, other files."""
+        """Returns why this peer can't follow this log, whatever it holds.
+
+        Another group, our own identity, other files.
+        """
         guest, host = self._guest, self._host
         if hello.group != self._group:
             return Reason.WRONG_GROUP, f"{guest} of group {hello.group!r} at a {host} of group {self._group!r}"
@@ -162,7 +165,7 @@ class ServedSessions:
         self.forget(out, session, reason, text, now)
 
     def forget(self, out: list[Decision], session: Session, reason: Reason, text: str, now: float) -> None:
-        """The session is over, whoever ended it."""
+        """Forgets a session that is over, whoever ended it."""
         del self.sessions[session.id]
         name = session.replica or session.host
         out.append(Note(f"ended-{reason.value}", f"session of {name} ended: {text} [{reason.value}]. {reason.advice}"))

@@ -110,19 +110,22 @@ class Session:
     # --- transitions ------------------------------------------------------------------------------------------------
 
     def enter(self, state: SessionState) -> None:
-        """The one place where the state changes."""
+        """Changes the state; nothing else does."""
         if state is not self.state:
             name = self.replica or self.peer
             log.debug("session %d of %s: %s -> %s", self.id, name, self.state.value, state.value)
         self.state = state
 
     def welcomed(self, start_empty_at: int, start_max: int) -> None:
-        """It was told our history: it follows from `start_max` at most, or from `start_empty_at` with an empty log."""
+        """Notes that it was told our history.
+
+        It follows from `start_max` at most, or from `start_empty_at` with an empty log.
+        """
         self.sent, self.start_max = start_empty_at, start_max
         self.enter(SessionState.CHECKING)
 
     def follows_from(self, start: int, received: int, durable: int, now: float) -> None:
-        """It is sent the log from `start` on."""
+        """Sends it the log from `start` on."""
         self.sent = start
         self.received = self.applied = received
         self.durable = min(durable, received)
@@ -131,7 +134,7 @@ class Session:
         self._check()
 
     def acked(self, received: int, durable: int, applied: int) -> None:
-        """It has told how far it is; a slave never has more on disk than it received."""
+        """Takes how far it is; a slave never has more on disk than it received."""
         self.received = received
         self.durable = max(self.durable, min(durable, received))
         self.applied = applied
@@ -141,7 +144,7 @@ class Session:
         assert self.durable <= self.received <= self.sent, f"{self.durable} <= {self.received} <= {self.sent}"
 
     def was_sent(self, stop: int, now: float) -> None:
-        """Log bytes up to `stop` are on their way."""
+        """Notes that log bytes up to `stop` are on their way."""
         size = stop - self.sent
         if self.frame_size == self.frame_max:  # more followed at once, so the time until now is what it took
             took = now - self.frame_at
@@ -159,7 +162,7 @@ class Session:
             self.rate_bytes, self.rate_from = 0, now
 
     def allowance(self, rate_max: int, now: float) -> int:
-        """Bytes that may be sent now under a rate cap; a tenth of a second's worth may be saved up."""
+        """Returns the bytes that may be sent now under a rate cap; a tenth of a second's worth may be saved up."""
         burst = rate_max / 10
         self.budget = min(burst, self.budget + (now - self.budget_at) * rate_max)
         self.budget_at = now
@@ -196,6 +199,6 @@ def departure_of(session: Session, before: Departure | None, reason: Reason, tex
 
 
 def have_all(sessions: Iterable[Session], end: int) -> bool:
-    """Whether a master may hand over: somebody follows it, and all who do have everything up to `end`."""
+    """Returns whether a master may hand over: somebody follows it, and all who do have everything up to `end`."""
     following = [session for session in sessions if session.is_streaming and not session.observer]
     return bool(following) and all(session.received >= end for session in following)

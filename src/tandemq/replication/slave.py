@@ -443,7 +443,14 @@ class SlaveShell:
         self.received_bytes += size
         data = self._chunk[:size]
         self._store.write_raw(state.taken, data)
-        self._act(state.took(data, self._clock.monotonic()))
+        now = self._clock.monotonic()
+        quick = now - state.last_heard < QUICK
+        self._act(state.took(data, now))
+        self._expect(wire, state.window, quick)
+
+    def _expect(self, wire: Wire, left: int, quick: bool) -> None:
+        """Has us woken for the rest of a bulk frame when a good part of it is there, while it comes quickly."""
+        wire.expect(left if quick and left >= DIRECT_SIZE_MIN else 0)
 
     def _splice(self, wire: Wire, size: int) -> None:
         """The middle of a bulk frame, which no checksum covers, goes from the socket to the log inside the kernel."""
@@ -457,8 +464,7 @@ class SlaveShell:
         now = self._clock.monotonic()
         quick = now - state.last_heard < QUICK
         state.passed(moved, now)
-        left = state.unsummed
-        wire.expect(left if quick and left >= DIRECT_SIZE_MIN else 0)
+        self._expect(wire, state.unsummed, quick)
 
     def _refuse(self, error: StoreError) -> None:
         reason = Reason.DISK_FULL if isinstance(error, DiskFull) else Reason.LOG_POISONED

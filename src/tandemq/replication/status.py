@@ -103,7 +103,7 @@ class HaStatus:
 
 
 def register_shown(register: Register | None, waits: Mapping[str, frozenset[str]]) -> dict[str, Any] | None:
-    """The register as plain data; `waits`: for whom each one that joins still waits."""
+    """Returns the register as plain data; `waits` says for whom each one that joins still waits."""
     if register is None:
         return None
     shown: dict[str, Any] = msgspec.to_builtins(register)

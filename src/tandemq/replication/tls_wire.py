@@ -37,6 +37,9 @@ class TlsWire(Wire):
 
     can_splice = False
 
+    def expect(self, size: int) -> None:
+        """Waits for nothing: bytes that are sure to come may be in the TLS layer already, where no socket tells."""
+
     def __init__(
         self,
         loop: asyncio.AbstractEventLoop,
@@ -64,7 +67,7 @@ class TlsWire(Wire):
     # --- handshake --------------------------------------------------------------------------------------------------
 
     def _shake(self) -> None:
-        """One step further; what waits goes out when it is done."""
+        """Goes one step further in the handshake; sends what waits when it is done."""
         try:
             if self._tls is None:
                 if self._server_name is None and not self._hears_tls():

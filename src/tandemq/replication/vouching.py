@@ -26,7 +26,7 @@ class Words:
         """Replica -> when the last question left that it answered with its word."""
 
     def ask(self, now: float) -> int | None:
-        """The number of a question that is due now; None: the last one is too young."""
+        """Returns the number of a question that is due now; None if the last one is too young."""
         if now < self._asked.get(self._number, float("-inf")) + self.lease / ASKS:
             return None
         self._number += 1
@@ -36,12 +36,12 @@ class Words:
         return self._number
 
     def given(self, replica: str, number: int) -> None:
-        """A member has given its word in answer to question `number`."""
+        """Notes that a member has given its word in answer to question `number`."""
         sent_at = self._asked.get(number)
         if sent_at is not None:
             self._given[replica] = max(sent_at, self._given.get(replica, sent_at))
 
     def until(self, needed: Iterable[str], now: float) -> float:
-        """Until when the reign goes on by the word of all `needed`; in the past if one of them is missing."""
+        """Returns until when the reign goes on by the word of all `needed`; in the past if one of them is missing."""
         oldest = min((self._given.get(one, float("-inf")) for one in needed), default=now)
         return oldest + self.lease * (1 - MARGIN_SHARE)

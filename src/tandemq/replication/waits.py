@@ -20,7 +20,7 @@ class WaitHistogram:
         self.seconds += seconds
 
     def cumulative(self) -> Iterator[tuple[str, int]]:
-        """(upper bound, sends that waited at most so long), as Prometheus has it."""
+        """Returns (upper bound, sends that waited at most so long), as Prometheus has it."""
         total = 0
         for bound, count in zip((*map(str, BOUNDS), "+Inf"), self.counts, strict=True):
             total += count

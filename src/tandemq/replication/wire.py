@@ -113,7 +113,7 @@ class Wire:
         return self._pipe.move(self._fd, fd, position, size)
 
     def expect(self, size: int) -> None:
-        """So many bytes are sure to come: no need to wake up before a good part of them is there. 0: as usual."""
+        """Announces so many bytes: no need to wake up before a good part of them is there. 0 means as usual."""
         size = max(1, min(size, GATHER_SIZE))
         if size != self._expected:
             self._expected = size
@@ -146,7 +146,7 @@ class Wire:
         self._wait_writable()
 
     def send_file(self, fd: int, position: int, size: int) -> None:
-        """File bytes, after everything before them."""
+        """Sends file bytes after everything before them."""
         if not self.is_open or self._closing:
             return
         self._out.append(FilePart(fd, position, size))
@@ -156,13 +156,13 @@ class Wire:
             self._wait_writable()
 
     def _flush(self) -> None:
-        """The socket takes bytes again."""
+        """Sends on: the socket takes bytes again."""
         self._push()
         if not self._out and self.is_open:
             self._drained()
 
     def _push(self) -> None:
-        """One turn: as much as the kernel takes, but not more than a chunk of file at a time."""
+        """Sends as much as the kernel takes in one turn, but not more than a chunk of file at a time."""
         while self._out and self.is_open:
             part = self._out[0]
             try:
@@ -183,7 +183,7 @@ class Wire:
                 return
 
     def _push_file(self, part: FilePart) -> bool:
-        """Some of the file at the head of what goes out; False when this turn is over."""
+        """Sends some of the file at the head of what goes out. Returns False when this turn is over."""
         sent = os.sendfile(self._fd, part.fd, part.position, min(part.size, SENDFILE_CHUNK))
         if sent == 0:
             self.lose("the log file is shorter than it was")
@@ -224,7 +224,7 @@ class Wire:
             self._loop.call_later(1.0, self._release)
 
     def lose(self, reason: str) -> None:
-        """The connection broke: told to the owner once."""
+        """Tells the owner once that the connection broke."""
         if self.is_open:
             closing = self._closing
             self._release()

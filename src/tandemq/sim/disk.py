@@ -127,6 +127,10 @@ class MemoryDisk:
     def read_at(self, path: Path, position: int, size: int) -> bytes:
         return bytes(memoryview(self._file(path).data)[position : position + size])
 
+    def peek(self, path: Path, size: int) -> tuple[int, bytes]:
+        data = self._file(path).data
+        return len(data), bytes(memoryview(data)[:size])
+
     def write_at(self, path: Path, position: int, data: bytes | bytearray | memoryview) -> None:
         self.step("write", path)
         file = self._file(path)

@@ -1,5 +1,5 @@
 """Runs every mutant: `python -m tandemq.sim.mutation --stories tests/scenario --tests tests/unit/replication
-[--seeds 300] [--report FILE] [NAME ...]`.
+[--seeds 300] [--etcd] [--report FILE] [NAME ...]`.
 
 A broken rule is noticed by a story that is then told otherwise, by a unit test that then fails, or by a seed of the
 simulator that finds a promise broken.  Prints which for each, and writes it to a file with `--report`; ends with 1 if
@@ -15,6 +15,8 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Final
 
+from tandemq.sim.coordinated import simulate_coordinated
+from tandemq.sim.etcd_mutants import ETCD_MUTANTS
 from tandemq.sim.mutants import MUTANTS, Mutant
 from tandemq.sim.report import mutants_text
 from tandemq.sim.scenario import essence_of, retold
@@ -37,9 +39,10 @@ def noticed(mutant: Mutant, seeds: int, stories: Sequence[Path] = (), tests: Seq
     failed = _failed_test(mutant, tests) if tests else ""
     if failed:
         return f"test {failed}"
+    run = simulate_coordinated if mutant in ETCD_MUTANTS else simulate
     with mutant.active():
         for seed in dict.fromkeys((mutant.seed, *range(seeds))) if seeds else ():
-            violation = simulate(seed).violation
+            violation = run(seed).violation
             if violation:
                 return f"seed {seed}: {violation[:90]}"
     return ""
@@ -70,13 +73,14 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--seeds", type=int, default=300, help="how many seeds may look for each mutant")
     parser.add_argument("--stories", type=Path, help="a directory of stories, told first")
     parser.add_argument("--tests", type=Path, nargs="+", default=[], help="unit tests, run after the stories")
+    parser.add_argument("--etcd", action="store_true", help="the rules of a group with a coordinator, by its simulator")
     parser.add_argument("--report", type=Path, help="write the outcome to this file")
     parser.add_argument("names", nargs="*", help="only these mutants")
     chosen = parser.parse_args(arguments)
     logging.disable()
     stories = sorted(chosen.stories.glob("*.txt")) if chosen.stories is not None else []
     outcomes = []
-    for mutant in MUTANTS:
+    for mutant in ETCD_MUTANTS if chosen.etcd else MUTANTS:
         if chosen.names and mutant.name not in chosen.names:
             continue
         found = noticed(mutant, chosen.seeds, stories, chosen.tests)
@@ -84,9 +88,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
         outcomes.append((mutant.name, mutant.rule, mutant.breaks, found))
     survivors = [name for name, _, _, found in outcomes if not found]
     if chosen.report is not None:
-        command = (
-            f"python -m tandemq.sim.mutation --stories {chosen.stories} --tests {' '.join(map(str, chosen.tests))}"
-        )
+        command = "python -m tandemq.sim.mutation"
+        command += " --etcd" if chosen.etcd else ""
+        command += f" --stories {chosen.stories}" if chosen.stories is not None else ""
+        command += f" --tests {' '.join(map(str, chosen.tests))}" if chosen.tests else ""
         command += f" --seeds {chosen.seeds} --report {chosen.report}"
         chosen.report.write_text(mutants_text(command, outcomes))
     print(f"{len(survivors)} not noticed{': ' if survivors else ''}{', '.join(survivors)}")

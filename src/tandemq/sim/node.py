@@ -19,6 +19,7 @@ from tandemq.replication.decisions import (
     Note,
     Opened,
     Prepare,
+    Propose,
     Reset,
     Save,
     Send,
@@ -29,7 +30,7 @@ from tandemq.replication.epochs import ReplicaRecord, must_ask, new_identity
 from tandemq.replication.hands import StoreHands
 from tandemq.replication.master_state import MasterState
 from tandemq.replication.mastership.core import MasterTerms, Phase
-from tandemq.replication.slave_state import SlavePhase, SlaveState, SlaveTerms
+from tandemq.replication.slave_state import SlavePhase, SlaveState, SlaveTerms, Vouching
 from tandemq.sim.clock import ManualClock
 from tandemq.sim.disk import CrashableDisk, PowerCut
 from tandemq.sim.network import EventQueue, Link, SimulatedNetwork
@@ -65,6 +66,9 @@ class Watcher:
 
     def died(self, node: "SimNode", *, power: bool) -> None: ...
 
+    def delivered(self, node: "SimNode") -> None:
+        """A service of a master has put something into its log."""
+
     def master_for(self, node: "SimNode") -> "SimNode | None":
         return None
 
@@ -86,11 +90,14 @@ class SimNode:
         master_terms: MasterTerms,
         slave_terms: SlaveTerms,
     ) -> None:
-        self.name = name
+        self.name = self.address = name
         self.events, self.network, self.random, self.watcher = events, network, random, watcher
         self.store_config, self.master_terms, self.slave_terms = store_config, master_terms, slave_terms
         self.disk = CrashableDisk()
         self.clock = ManualClock()
+        self.clock_rate = 1.0
+        """How fast its clocks run: no two machines agree for long."""
+        self._clock_began = self.clock.monotonic()
         self.flush_interval = 0.02
         """Seconds between flushes that nobody waits for: what a power cut may take."""
         self.alive = False
@@ -103,6 +110,10 @@ class SimNode:
         """It is being demoted and takes no messages."""
         self.incarnation = 0
         self.record = ReplicaRecord("")
+        self.vouch: Vouching | None = None
+        """Gives or refuses the word that a master asks for while its coordinator is away."""
+        self.elected_with: Register | None = None
+        """The coordinator's register, for a candidate of a group that has one."""
         self.shown = 0
         """Readers of this process have been shown everything below."""
         self.links: dict[int, Link] = {}
@@ -117,7 +128,7 @@ class SimNode:
         self.paused_until = 0.0
         self._inbox.clear()
         self.links.clear()
-        self._advance_clock()
+        self.advance_clock()
         try:
             self._open()
             self._role_of_register()
@@ -135,7 +146,7 @@ class SimNode:
         self.disk.make_directory(ROOT)
         record = replica_file.load(self.disk, ROOT)
         if record is None:
-            record = ReplicaRecord(new_identity(self.name, f"{self.random.getrandbits(32):08x}"), blind_from=0)
+            record = ReplicaRecord(new_identity(self.address, f"{self.random.getrandbits(32):08x}"), blind_from=0)
             replica_file.save(self.disk, ROOT, record)
         self.store = MessageStore.open(
             ROOT, self.store_config, clock=self.clock, disk=self.disk, confirmed=record.confirmed
@@ -153,7 +164,7 @@ class SimNode:
             self.role = "master" if register.holder == self.record.replica else "slave"
 
     def _take_role(self, *, ordered: bool = False) -> None:
-        now = self.events.now
+        now = self.now
         self.ordered, self.refuses = ordered, False
         self.master: MasterState | None = None
         self.slave: SlaveState | None = None
@@ -171,6 +182,7 @@ class SimNode:
                 ask=ask,
                 ordered=ordered,
                 group_exists=self.watcher.group_exists(self),
+                register=self.elected_with,
             )
             self.act(self.master.start(now))
         else:
@@ -182,7 +194,8 @@ class SimNode:
             terms=self.slave_terms,
             log=self.hands.log_ends(),
             new_id=self._new_id,
-            now=self.events.now,
+            now=self.now,
+            vouch=self.vouch,
         )
         self.store.set_confirmed(self.slave.confirmed)
         self._later(0.0, self._connect)
@@ -211,7 +224,7 @@ class SimNode:
             if self.master is not None:
                 self.store.flush_once()
                 self.act(self.master.flushed(self.store.flushed))
-                self.act(self.master.stop(self.events.now))
+                self.act(self.master.stop(self.now))
             self.store.close()
         except (PowerCut, StoreError, OSError):
             self.die(power=True)
@@ -256,7 +269,7 @@ class SimNode:
             elif self.hands.carry_out(decision):
                 if isinstance(decision, Save):
                     self.record = decision.record
-                    todo.extend(state.saved(decision.record, self.events.now))
+                    todo.extend(state.saved(decision.record, self.now))
             elif isinstance(decision, Send):
                 self._send(decision.session, decision.frame())
             elif isinstance(decision, Close):
@@ -265,7 +278,7 @@ class SimNode:
                 self._announce(decision, todo)
 
     def _announce(self, decision: Decision, todo: deque[Decision]) -> None:
-        now = self.events.now
+        now = self.now
         if isinstance(decision, Prepare):
             assert self.master is not None
             todo.extend(self.master.prepared(self.hands.prepare(), now))
@@ -277,8 +290,16 @@ class SimNode:
             self.watcher.stepped_down(self, decision.asking)
         elif isinstance(decision, FlushSoon):
             self._later(0.001, self._flush)
+        elif isinstance(decision, Propose):
+            self._proposed(decision)
         elif isinstance(decision, Note):
             self.trace(f"{decision.event}: {decision.text}")
+
+    def _proposed(self, proposal: Propose) -> None:
+        raise AssertionError(f"{self.name} has no coordinator to ask for {proposal.new}")
+
+    def _session_ended(self) -> None:
+        """A slave's session with its master has ended."""
 
     def guarded(self, action: Callable[[], None]) -> None:
         """Runs one event of this process; what its disk throws ends the process or the session."""
@@ -287,7 +308,7 @@ class SimNode:
         if self.events.now < self.paused_until:
             self._inbox.append(action)
             return
-        self._advance_clock()
+        self.advance_clock()
         try:
             action()
             self._pump()
@@ -306,7 +327,7 @@ class SimNode:
             self.die(power=False)
             return
         self.trace("its disk is full")
-        self.act(self.slave.refuse(Reason.DISK_FULL, str(error), self.events.now))
+        self.act(self.slave.refuse(Reason.DISK_FULL, str(error), self.now))
         self._drop_links()
         # What the state machine believed was appended is not; begin again from what the store has.
         self._be_slave()
@@ -333,7 +354,7 @@ class SimNode:
         self.events.after(interval * self.random.uniform(0.1, 1.0), run)
 
     def _tick(self) -> None:
-        now = self.events.now
+        now = self.now
         if self.master is not None:
             self.acks.expire(now)
             if self.master.phase is Phase.OPEN and self.store.appended != self.master.log.end:
@@ -347,7 +368,7 @@ class SimNode:
         if self.master is not None:
             self.act(self.master.flushed(self.store.flushed))
         elif self.slave is not None:
-            self.act(self.slave.flushed(self.store.flushed, self.events.now))
+            self.act(self.slave.flushed(self.store.flushed, self.now))
 
     def pause(self, seconds: float) -> None:
         """SIGSTOP: nothing is processed, then everything at once."""
@@ -362,8 +383,14 @@ class SimNode:
 
         self.events.after(seconds, resume)
 
-    def _advance_clock(self) -> None:
-        self.clock.advance(max(0.0, 1000.0 + self.events.now - self.clock.monotonic()))
+    def advance_clock(self) -> None:
+        self.clock.advance(max(0.0, self._clock_began + self.events.now * self.clock_rate - self.clock.monotonic()))
+
+    @property
+    def now(self) -> float:
+        """What its own monotonic clock says."""
+        self.advance_clock()
+        return self.clock.monotonic()
 
     # --- network ----------------------------------------------------------------------------------------------------
 
@@ -386,7 +413,7 @@ class SimNode:
             self._later(self.random.uniform(0.005, 0.03), self._connect)
             return
         self.links[link.id] = link
-        self.act(slave.connected(link.id, self.events.now))
+        self.act(slave.connected(link.id, self.now))
 
     def accept(self, link: Link) -> tuple[Callable[[bytes], None], Callable[[], None]] | None:
         """The master's side of a new connection."""
@@ -395,7 +422,7 @@ class SimNode:
         self.links[link.id] = link
         session, master = link.id, self.master
         peer = f"10.0.0.{1 + sum(map(ord, link.there)) % 200}:{link.id}"
-        self.guarded(lambda: self.act(master.connected(session, peer, self.events.now)))
+        self.guarded(lambda: self.act(master.connected(session, peer, self.now)))
         return lambda data: self._on_data(link, data), lambda: self._on_lost(link)
 
     def _on_data(self, link: Link | None, data: bytes) -> None:
@@ -406,9 +433,9 @@ class SimNode:
             if self.incarnation != incarnation or link.id not in self.links:
                 return
             if self.master is not None:
-                self.act(self.master.receive(link.id, data, self.events.now))
+                self.act(self.master.receive(link.id, data, self.now))
             elif self.slave is not None:
-                self.act(self.slave.receive(data, self.events.now))
+                self.act(self.slave.receive(data, self.now))
 
         self.guarded(take)
 
@@ -420,9 +447,10 @@ class SimNode:
             if self.incarnation != incarnation or self.links.pop(link.id, None) is None:
                 return
             if self.master is not None:
-                self.act(self.master.disconnected(link.id, self.events.now))
+                self.act(self.master.disconnected(link.id, self.now))
             elif self.slave is not None:
-                self.slave.disconnected(self.events.now)
+                self.slave.disconnected(self.now)
+                self._session_ended()
                 self._later(self.random.uniform(0.001, 0.02), self._connect)
 
         self.guarded(lose)
@@ -437,7 +465,8 @@ class SimNode:
         if link is not None:
             self.network.close(link)
         if self.slave is not None:
-            self.slave.disconnected(self.events.now)
+            self.slave.disconnected(self.now)
+            self._session_ended()
             self._later(self.random.uniform(0.001, 0.02), self._connect)
 
     def _drop_links(self) -> None:
@@ -449,7 +478,7 @@ class SimNode:
         """One batch per session: what a shell does when its sockets can take more."""
         if not self.alive:
             return
-        now, store = self.events.now, self.store
+        now, store = self.now, self.store
         more = False
         if self.master is not None:
             if self.master.phase is Phase.OPEN:
@@ -509,7 +538,7 @@ class SimNode:
                 appended.physical_offset + appended.size,
                 level,
                 self.master_terms.sync_flush or level.durable,
-                self.events.now + 0.3,
+                self.now + 0.3,
                 lambda status, reason: done(status, reason, appended),
             )
             if self.master_terms.sync_flush or level.durable:

@@ -12,8 +12,22 @@ from typing import Final
 
 from tandemq.sim.simulator import SimulationResult
 
-TAKE_PART: Final = ("replication/*.py", "sim/*.py", "store/*.py", "codec/ha_*.py", "formats/*.py", "broker/reign.py")
-LOOKERS_ON: Final = ("mutants.py", "mutation.py", "report.py", "scenario.py")
+TAKE_PART: Final = (
+    "replication/*.py",
+    "replication/mastership/*.py",
+    "sim/*.py",
+    "store/*.py",
+    "codec/ha_*.py",
+    "formats/*.py",
+    "coordination/*.py",
+    "broker/reign.py",
+    "broker/writer.py",
+    "broker/coordinator.py",
+    "broker/failover.py",
+    "broker/reign_lease.py",
+    "broker/succession.py",
+)
+LOOKERS_ON: Final = ("mutants.py", "etcd_mutants.py", "mutation.py", "report.py", "scenario.py")
 """Modules beside the simulator that start or tell of a run and take no part in it."""
 
 

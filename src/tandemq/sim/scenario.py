@@ -219,7 +219,7 @@ class Story(World):
     def _do_promote(self, name: str, flag: str = "") -> None:
         node = self._node(name)
         if flag and node.master is not None and not node.is_open:
-            node.act(node.master.allow(self.events.now, group_gone=self._is_group_gone(node)))
+            node.act(node.master.allow(node.now, group_gone=self._is_group_gone(node)))
             self._run(0.5)
             return
         if not node.alive or node.slave is None:
@@ -249,7 +249,7 @@ class Story(World):
         if node.master is None:
             self.said.append("refused: no master")
             return
-        refusal, decisions = node.master.forget(names[replica], self.events.now, accept_loss=bool(flag))
+        refusal, decisions = node.master.forget(names[replica], node.now, accept_loss=bool(flag))
         node.act(decisions)
         self.said.append(f"refused: {refusal}" if refusal else f"{replica} is forgotten")
 

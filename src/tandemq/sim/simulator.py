@@ -79,7 +79,11 @@ class SimulationResult:
 
 def simulate(seed: int, *, trace: bool = False) -> SimulationResult:
     """One run; a broken invariant is told in `violation`, never raised."""
-    world = World(seed, trace=trace)
+    return outcome_of(World(seed, trace=trace))
+
+
+def outcome_of(world: "World") -> SimulationResult:
+    """Runs a world to its end, or to the first invariant that breaks."""
     try:
         world.run()
     except AssertionError as error:
@@ -89,6 +93,20 @@ def simulate(seed: int, *, trace: bool = False) -> SimulationResult:
 
 class World(Watcher):
     """Nodes, network, producer, operator and fate."""
+
+    away_max = 0.4
+    """Seconds for which a node is dead or paused at most, while there is trouble."""
+    cut_max = 0.6
+    """The same for what is cut off."""
+    send_pause = 0.004, 0.03
+    fault_pause = 0.02, 0.25
+    faults_until = FAULTS_UNTIL
+    settled_by = SETTLED_BY
+
+    @property
+    def kinds(self) -> dict[str, int]:
+        """What may happen, and how often relative to each other."""
+        return FAULTS
 
     def __init__(self, seed: int, *, trace: bool = False) -> None:
         self.random = random = Random(seed)
@@ -153,11 +171,11 @@ class World(Watcher):
         self.events.after(0.02, self._produce)
         self.events.after(0.1, self._look_around)
         self.events.after(0.1, self._fault)
-        while self.events.now < FAULTS_UNTIL and self._step():
+        while self.events.now < self.faults_until and self._step():
             pass
         self._heal_everything()
         while not self._converged():
-            if self.events.now > SETTLED_BY or not self._step():
+            if self.events.now > self.settled_by or not self._step():
                 raise Violation(f"no convergence: {self._describe()}")
         self._reckon()
 
@@ -225,7 +243,7 @@ class World(Watcher):
         masters = [node for node in self.nodes if node.is_open]
         for _ in range(random.randint(1, 3) if masters else 0):
             self._send(random.choice(masters))
-        self.events.after(random.uniform(0.004, 0.03), self._produce)
+        self.events.after(random.uniform(*self.send_pause), self._produce)
 
     def _send(self, node: SimNode) -> None:
         random = self.random
@@ -250,12 +268,16 @@ class World(Watcher):
                     f"{node.name} acknowledged [{start}, {start + appended.size}) which holds something else"
                 )
             self.result.acknowledged += 1
+            self.acknowledged_by(node)
             register = node.record.register
             copies = level.needed(register.size if register is not None else 1)
             durable = level.durable or (node.master_terms.sync_flush and copies == 1)
             self.ledger.promise(Entry("message", start, data, copies, durable, node.name), self._excused())
 
         node.produce(random.randrange(3), body, level, done)
+
+    def acknowledged_by(self, node: SimNode) -> None:
+        """A node has acknowledged a message."""
 
     def _excused(self) -> int:
         """Nodes whose machine stopped a moment ago: their ack was true when they gave it."""
@@ -296,7 +318,7 @@ class World(Watcher):
             mine = node.record.register
             if mine is None or mine.epoch < told.epoch:
                 text = f"{master.name} reigns in epoch {told.epoch}"
-                node.guarded(lambda: node.act(node.master.order(0, text, self.events.now)) if node.master else None)
+                node.guarded(lambda: node.act(node.master.order(0, text, node.now)) if node.master else None)
         elif node.slave is not None and not node.is_following:
             node.follows = master
             for link in list(node.links.values()):
@@ -311,7 +333,7 @@ class World(Watcher):
         self.events.after(self.random.uniform(0.1, 0.3), self._look_around)
 
     def _look(self, node: SimNode) -> None:
-        now, record = self.events.now, node.record
+        record = node.record
         register, last = record.register, record.last_reign
         own = Own(
             address=node.name,
@@ -325,7 +347,7 @@ class World(Watcher):
         seen = [_seen(other) for other in self._answering(node)]
         verdict = decide(own, View(seen=seen), waited=True, allowed=False)
         if verdict.step is Step.FOLLOW and not node.ordered:
-            node.guarded(lambda: node.act(node.master.order(0, verdict.why, now)) if node.master else None)
+            node.guarded(lambda: node.act(node.master.order(0, verdict.why, node.now)) if node.master else None)
 
     def _answering(self, node: SimNode) -> list[SimNode]:
         """Who answers a node that asks around."""
@@ -340,7 +362,7 @@ class World(Watcher):
     def _accept_loss(self, node: SimNode) -> None:
         """`tandemq broker promote --accept-loss` of a master that waits."""
         gone = self._is_group_gone(node)
-        node.guarded(lambda: node.act(node.master.allow(self.events.now, group_gone=gone)) if node.master else None)
+        node.guarded(lambda: node.act(node.master.allow(node.now, group_gone=gone)) if node.master else None)
 
     def _reaches(self, one: SimNode, other: SimNode) -> bool:
         blocked = self.network.blocked
@@ -413,7 +435,7 @@ class World(Watcher):
         self._must_survive[node.name] = (must, "power cut" if power else "kill")
         if power:
             self._power_cut_at[node.name] = self.events.now
-        self.events.after(self.random.uniform(0.02, 0.4), lambda: self._boot(node))
+        self.events.after(self.random.uniform(0.02, self.away_max), lambda: self._boot(node))
 
     def _boot(self, node: SimNode) -> None:
         if node.alive:
@@ -471,7 +493,7 @@ class World(Watcher):
                 return
             if have_all(master.sessions.values(), old.store.appended):
                 self._tell(f"{old.name} hands over")
-                old.guarded(lambda: old.act(master.order(0, "the operator demotes it", self.events.now)))
+                old.guarded(lambda: old.act(master.order(0, "the operator demotes it", old.now)))
                 then()
             elif self.events.now >= give_up_at:
                 self._tell(f"{old.name} does not hand over")
@@ -490,7 +512,7 @@ class World(Watcher):
         if master is None:
             return
         if accept_loss:
-            node.guarded(lambda: node.act(master.allow(self.events.now)))
+            node.guarded(lambda: node.act(master.allow(node.now)))
         for other in self.nodes:
             if other is not node and self._reaches(node, other):
                 self.events.after(self.random.uniform(0.0, 0.2), lambda other=other: self._point(other, node))  # type: ignore[misc]
@@ -499,7 +521,7 @@ class World(Watcher):
             if node.alive and node.incarnation == incarnation and node.master is master and not node.is_open:
                 self._tell(f"the promotion of {node.name} has expired")
                 text = "the promotion has expired"
-                node.guarded(lambda: node.act(master.order(0, text, self.events.now)))
+                node.guarded(lambda: node.act(master.order(0, text, node.now)))
 
         self.events.after(PROMOTION_EXPIRES, expire)
 
@@ -517,11 +539,11 @@ class World(Watcher):
         if self._calm:
             return
         random = self.random
-        names, weights = zip(*FAULTS.items(), strict=True)
+        names, weights = zip(*self.kinds.items(), strict=True)
         name = random.choices(names, weights)[0]
         if getattr(self, f"_fault_{name}")(random.choice(self.nodes)):
             self.result.faults[name] = self.result.faults.get(name, 0) + 1
-        self.events.after(random.uniform(0.02, 0.25), self._fault)
+        self.events.after(random.uniform(*self.fault_pause), self._fault)
 
     def _fault_kill(self, node: SimNode) -> bool:
         node.die(power=False)
@@ -554,7 +576,7 @@ class World(Watcher):
 
     def _fault_pause(self, node: SimNode) -> bool:
         self._tell(f"{node.name} pauses")
-        node.pause(self.random.uniform(0.02, 0.4))
+        node.pause(self.random.uniform(0.02, self.away_max))
         return True
 
     def _fault_partition(self, node: SimNode) -> bool:
@@ -563,7 +585,7 @@ class World(Watcher):
             if other is not node:
                 self.network.block(node.name, other.name)
                 self.network.block(other.name, node.name)
-        self.events.after(self.random.uniform(0.05, 0.6), self.network.heal)
+        self.events.after(self.random.uniform(0.05, self.cut_max), self.network.heal)
         return True
 
     def _fault_one_way(self, node: SimNode) -> bool:
@@ -572,7 +594,7 @@ class World(Watcher):
             return False
         self._tell(f"nothing passes from {node.name} to {other.name}")
         self.network.block(node.name, other.name)
-        self.events.after(self.random.uniform(0.05, 0.6), self.network.heal)
+        self.events.after(self.random.uniform(0.05, self.cut_max), self.network.heal)
         return True
 
     def _fault_reset(self, node: SimNode) -> bool:
@@ -765,7 +787,7 @@ class World(Watcher):
 
         def forget() -> None:
             if node.master is master:
-                refusal, decisions = master.forget(replica, self.events.now)
+                refusal, decisions = master.forget(replica, node.now)
                 node.trace(f"forgets {replica}: {refusal or 'done'}")
                 node.act(decisions)
 
@@ -780,7 +802,7 @@ class World(Watcher):
         here = {other.record.replica for other in self.nodes}
         for replica in sorted(register.everybody - here):
             self._tell(f"{node.name} is told to forget {replica}, whose store is gone")
-            _, decisions = master.forget(replica, self.events.now)
+            _, decisions = master.forget(replica, node.now)
             node.guarded(lambda decisions=decisions: node.act(decisions))  # type: ignore[misc]
 
     def _heal_everything(self) -> None:
@@ -807,10 +829,10 @@ class World(Watcher):
             for node in self.nodes:
                 if node is not self.chosen:
                     self._announce(self.chosen, node)
-            if now > FAULTS_UNTIL + 3.0:
+            if now > self.faults_until + 3.0:
                 self._forget_lost(self.chosen)
-        elif now > FAULTS_UNTIL + 3.0 and not any(node.ordered for node in self.nodes):
-            losing = now > FAULTS_UNTIL + 8.0
+        elif now > self.faults_until + 3.0 and not any(node.ordered for node in self.nodes):
+            losing = now > self.faults_until + 8.0
             asking = [n for n in self.nodes if n.alive and n.master is not None and not n.ordered]
             if losing and asking:
                 node = self.random.choice(asking)

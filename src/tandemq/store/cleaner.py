@@ -4,7 +4,7 @@ Also where the store learns that its disk is too full to take more, or no longer
 """
 
 import contextlib
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from itertools import pairwise
 from pathlib import Path
 from typing import TypeAlias
@@ -12,10 +12,11 @@ from typing import TypeAlias
 from tandemq.clock import Clock
 from tandemq.errors import CorruptRecord, OffsetOutOfRange, StoreError
 from tandemq.formats.layout import CUT
-from tandemq.formats.log_mark import BODY_SIZE_MAX, LogMark, QueueKey, marks_of
+from tandemq.formats.log_mark import BODY_SIZE_MAX, LogMark, marks_of
 from tandemq.formats.record import store_timestamp
 from tandemq.store.commit_log import CommitLog
 from tandemq.store.config import StoreConfig
+from tandemq.store.consume_queue import ConsumeQueue
 from tandemq.store.disk import Disk
 from tandemq.store.flush import Flusher
 from tandemq.store.retention import HOUR_MS, RetentionDecision, SegmentAge, decide
@@ -37,7 +38,7 @@ class Cleaner:
         views: Views,
         flusher: Flusher,
         gate: WriteGate,
-        numbers: Mapping[QueueKey, list[int]],
+        number_of: Callable[[ConsumeQueue], int],
     ) -> None:
         self._disk = disk
         self._root = root
@@ -47,7 +48,7 @@ class Cleaner:
         self._views = views
         self._flusher = flusher
         self._gate = gate
-        self._numbers = numbers
+        self._number_of = number_of
         self.disk_used = 0.0
         """Share of the file system in use when it was last measured."""
 
@@ -102,7 +103,7 @@ class Cleaner:
     def mention(self, first_offset: int, append_mark: AppendMark) -> None:
         """Appends marks with the numbers of queues of which the log from an offset on would tell nothing."""
         silent = (
-            (key, self._numbers[key][0] if key in self._numbers else queue.count)
+            (key, self._number_of(queue))
             for key, queue in self._views.queue_table.table.items()
             if queue.mentioned_at < first_offset and queue.is_idle(first_offset)
         )

@@ -71,7 +71,8 @@ class StoreConfig:
     flush_views_interval_ms: int = setting(
         "flushIntervalConsumeQueue",
         1000,
-        "How often consume queues and index become durable; bounds what recovery has to dispatch again.",
+        "How often consume queues and index become durable; bounds what recovery has to dispatch again. With more "
+        "queues than 1000 that have new messages it is a millisecond for each of them, a minute at most.",
         unit="ms",
         minimum=1,
     )

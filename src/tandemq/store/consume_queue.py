@@ -6,6 +6,7 @@ What a crash takes from the tail, recovery dispatches again.
 """
 
 from collections.abc import Callable
+from itertools import pairwise
 from pathlib import Path
 
 from tandemq.formats.layout import is_segment_name
@@ -13,6 +14,8 @@ from tandemq.formats.queue_entry import ENTRY, ENTRY_SIZE, FILLER, FILLER_SIZE, 
 from tandemq.store.disk import Disk
 
 _EMPTY = bytes(ENTRY_SIZE)
+_HEAD_ENTRIES = 51
+"""What is read of a file at first when it is opened: all of a short queue, in a kilobyte."""
 _FILLERS_AT_ONCE = 4096
 """Entries that a search reads at a time where it has met a filler: a run of them is as long as a file at most."""
 
@@ -21,6 +24,7 @@ class ConsumeQueue:
     """Entries [first, count) exist; those before `min_index` point to deleted log."""
 
     __slots__ = (
+        "_begins_well",
         "_directory",
         "_dirty",
         "_disk",
@@ -28,6 +32,7 @@ class ConsumeQueue:
         "_files",
         "_known_path",
         "_known_path_of",
+        "_last_entry",
         "_last_written",
         "_named",
         "_tail_at",
@@ -72,6 +77,10 @@ class ConsumeQueue:
         """A file was created since the last sync: its name is not durable yet."""
         self._last_written = -1
         """Where the message of entry _tail_at - 1 lies, so that nobody opens a file to know; -1 if it is not known."""
+        self._last_entry = b""
+        """The entry before _tail_at as it was found in its file; empty if it is to be read."""
+        self._begins_well = False
+        """Whether the first entry was there when the files were found."""
         self.min_index = 0
         self.min_known_for = -1
         """Log start that min_index was computed for."""
@@ -80,26 +89,30 @@ class ConsumeQueue:
 
     def load(self) -> bool:
         """Finds the files; False if they are not a chain of the right sizes (then the queue must be rebuilt)."""
-        names = [name for name in self._disk.list(self._directory) if is_segment_name(name)]
+        bases = [int(name) for name in self._disk.list(self._directory) if is_segment_name(name)]
         file_size = self._file_entries * ENTRY_SIZE
-        bases = [int(name) for name in names]
         self._files = [base // ENTRY_SIZE for base in bases]
-        whole = all(
-            self._disk.file_size(self._directory / name) == file_size and base % file_size == bases[0] % file_size
-            for name, base in zip(names, bases, strict=True)
-        )
-        chained = all(b == a + self._file_entries for a, b in zip(self._files, self._files[1:], strict=False))
-        if not self._files or not whole or not chained or bases[0] % file_size:
+        if not bases or bases[0] % file_size or (len(bases) > 1 and not self._are_chained(bases)):
             return False
-        self.first = self._first_real()
-        self._set_count(self._written_end())
+        size, head = self._disk.peek(self._path(self._files[0]), _HEAD_ENTRIES * ENTRY_SIZE)
+        if size != file_size:
+            return False
+        self._begins_well = head[:ENTRY_SIZE] not in (FILLER, _EMPTY)
+        self.first = self._first_real() if head[:ENTRY_SIZE] == FILLER else self._files[0]
+        count, last = self._written_end(head)
+        self._set_count(count)
+        self._last_entry = last if count > self.first else b""
         return True
+
+    def _are_chained(self, bases: list[int]) -> bool:
+        """Returns whether these files follow each other, and have the right size from the second on."""
+        file_size = self._file_entries * ENTRY_SIZE
+        follow = all(after == before + file_size for before, after in pairwise(bases))
+        return follow and all(self._disk.file_size(self._path(index)) == file_size for index in self._files[1:])
 
     def _first_real(self) -> int:
         """Returns the first entry that is no filler (binary search: fillers come first)."""
         low, high = self._files[0], self._files[0] + self._file_entries
-        if self._read(low, 1) != FILLER:
-            return low
         while low < high:
             middle = (low + high) // 2
             if self._read(middle, 1) == FILLER:
@@ -108,31 +121,43 @@ class ConsumeQueue:
                 high = middle
         return low
 
-    def _written_end(self) -> int:
-        """Returns where entries end. Bisects: everything durable is contiguous, so the result is never below that."""
+    def _written_end(self, head: bytes) -> tuple[int, bytes]:
+        """Returns where entries end, and the last of them unless it takes another read. `head` begins the first file.
+
+        Looks into the beginning of the last file that has entries and bisects if they go on: everything durable is
+        contiguous, so the result is never below that.
+        """
         position = len(self._files) - 1
-        while position >= 0 and self._read(self._files[position], 1) == _EMPTY:
+        start = head if position == 0 else self._read(self._files[position], _HEAD_ENTRIES)
+        while position >= 0 and start[:ENTRY_SIZE] == _EMPTY:
             position -= 1
+            start = head if position <= 0 else self._read(self._files[position], _HEAD_ENTRIES)
         if position < 0:
-            return self.first
+            return self.first, b""
         low = self._files[position]
         high = low + self._file_entries
+        used = -(-len(start.rstrip(b"\0")) // ENTRY_SIZE)
+        if used < len(start) // ENTRY_SIZE:
+            return max(low + used, self.first), start[(used - 1) * ENTRY_SIZE : used * ENTRY_SIZE]
+        low += used
         while low < high:
             middle = (low + high) // 2
             if self._read(middle, 1) != _EMPTY:
                 low = middle + 1
             else:
                 high = middle
-        return max(low, self.first)
+        return max(low, self.first), b""
 
     def hole(self) -> int | None:
         """Returns an empty entry that others follow, None if the ends of the files show none."""
-        for index in (self.first, *(edge for start in self._files[1:] for edge in (start - 1, start))):
+        edges = [edge for start in self._files[1:] for edge in (start - 1, start)]
+        for index in edges if self._begins_well else (self.first, *edges):
             if self.first <= index < self._tail_at and self._read(index, 1) == _EMPTY:
                 return index
         return None
 
     def _set_count(self, count: int) -> None:
+        self._last_entry = b""
         self.count = self._tail_at = count
         self.tail = bytearray()
 
@@ -143,7 +168,7 @@ class ConsumeQueue:
         because entries below a durable point are either all there or the queue was damaged by other hands.
         """
         while self.count > self.first:
-            physical_offset, size, _ = self.entry(self.count - 1)
+            physical_offset, size, _ = self.last_entry
             inside = 0 < size != FILLER_SIZE and physical_offset < physical_limit
             if inside and confirmed(physical_offset, size, self.count - 1):
                 self._last_written = physical_offset
@@ -151,12 +176,20 @@ class ConsumeQueue:
             self.count -= 1
             self._tail_at = self.count
             self._last_written = -1
+            self._last_entry = b""
+
+    @property
+    def last_entry(self) -> tuple[int, int, int]:
+        """(physical offset, size, tags code) of the last entry; there must be one."""
+        known = self._last_entry if self._tail_at == self.count else b""
+        return ENTRY.unpack(known) if known else self.entry(self.count - 1)
 
     # -- writing (dispatch only)
 
     def start_at(self, index: int) -> None:
         """Makes an empty queue begin at `index`."""
         self._last_written = -1
+        self._last_entry = b""
         self.first = self.min_index = index
         self.count = self._tail_at = index
 
@@ -175,6 +208,7 @@ class ConsumeQueue:
             data = memoryview(self.tail)[: (stop - self._tail_at) * ENTRY_SIZE]
             self._disk.write_at(self._path(file_index), (self._tail_at - file_index) * ENTRY_SIZE, data)
             self._dirty.add(file_index)
+            self._last_entry = b""
             self._last_written = ENTRY.unpack_from(data, len(data) - ENTRY_SIZE)[0]
             data.release()
             del self.tail[: (stop - self._tail_at) * ENTRY_SIZE]
@@ -218,6 +252,7 @@ class ConsumeQueue:
         if end < self._tail_at:
             self._clear_files(end)
             self._last_written = -1
+            self._last_entry = b""
             self.tail.clear()
             self._tail_at = end
         else:
@@ -261,6 +296,11 @@ class ConsumeQueue:
         if self._last_written < 0:
             self._last_written = self.entry(self.count - 1)[0]
         return self._last_written
+
+    def leave_files(self) -> None:
+        """Its files are about to go: what may be asked for later is known from here on."""
+        if self._last_written < 0 and not self.tail and self.count > self.first:
+            self._last_written = self.last_entry[0]
 
     @property
     def has_files(self) -> bool:

@@ -92,6 +92,10 @@ class Disk(Protocol):
         """Returns up to `size` bytes; fewer at the end of the file."""
         ...
 
+    def peek(self, path: Path, size: int) -> tuple[int, bytes]:
+        """Returns the size of a file and up to `size` bytes of its beginning, for one look: nothing is kept open."""
+        ...
+
     def write_at(self, path: Path, position: int, data: bytes | bytearray | memoryview) -> None: ...
 
     def sync_file(self, path: Path) -> None:
@@ -426,6 +430,13 @@ class FileDisk:
 
     def read_at(self, path: Path, position: int, size: int) -> bytes:
         return os.pread(self._descriptor(path), size, position)
+
+    def peek(self, path: Path, size: int) -> tuple[int, bytes]:
+        fd = self._reserve.open(path, os.O_RDONLY)
+        try:
+            return os.fstat(fd).st_size, os.pread(fd, size, 0)
+        finally:
+            os.close(fd)
 
     def write_at(self, path: Path, position: int, data: bytes | bytearray | memoryview) -> None:
         try:

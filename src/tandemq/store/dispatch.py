@@ -65,6 +65,8 @@ TEMPLATE_SIZE_MAX = 1024
 """Longer texts are not remembered: bounds the memory of all templates to 16 MiB."""
 MANY_SIZE_MIN = 32 << 10
 """Less log than this is dispatched record by record."""
+MANY_ROWS_MIN = 256
+"""So are fewer records than this, told by the size of the first: what arrays cost before they save anything."""
 MANY_SIZE_MAX = 4 << 20
 KeyBatch: TypeAlias = tuple[list[int], list[int], list[int]]
 """Keys on their way to the index, in log order: hashes, physical offsets and store times of their messages."""
@@ -83,8 +85,8 @@ class LogDispatcher:
         self._tags: dict[bytes, int] = {}
         self._one_by_one_left, self._one_by_one_size = 0, MANY_SIZE_MIN
         """Where a run of records ended early, so much log is taken one by one, twice as much each time in a row."""
-        self._touched: set[ConsumeQueue] = set()
-        """Queues that got messages; a run that a full disk ended leaves them to the next one to tell."""
+        self._touched: dict[ConsumeQueue, None] = {}
+        """Queues that got messages, in that order; a run that a full disk ended leaves them to the next one to tell."""
         self.position = position
         self.index_from = position
         """Records below are in the index already."""
@@ -103,7 +105,7 @@ class LogDispatcher:
         self.on_topic_deleted: Callable[[str], None] | None = None
         """Told when the log says that a topic was deleted, after its queues are gone."""
 
-    def run(self, limit: int, size_max: int) -> set[tuple[str, int]]:
+    def run(self, limit: int, size_max: int) -> list[tuple[str, int]]:
         """Dispatches whole records below `limit`, about `size_max` bytes. Returns the queues that got messages."""
         chain = self._log.chain
         segment_size, bases = chain.segment_size, chain.bases
@@ -121,13 +123,13 @@ class LogDispatcher:
             self.position = base + self._part(chain.segment(base).view, base, before - base, stop, enough)
             if self.position == before:
                 break
-        touched = set(map(_key_of, self._touched))
+        touched = list(map(_key_of, self._touched))
         self._touched.clear()
         return touched
 
     def _part(self, view: memoryview, base: int, at: int, stop: int, enough: int) -> int:
         """Dispatches within one segment from `at`, many at a time where that pays; where it stopped."""
-        if enough - at < MANY_SIZE_MIN:
+        if enough - at < MANY_SIZE_MIN or enough - at < MANY_ROWS_MIN * _INT.unpack_from(view, at)[0]:
             return self._one_by_one(view, base, at, stop, enough)
         if self._one_by_one_left <= 0:
             reached = self._many(view, base, at, stop, min(enough, at + MANY_SIZE_MAX))
@@ -155,7 +157,7 @@ class LogDispatcher:
         for queue, entries in added:
             queue.tail += entries
             queue.count += len(entries) // ENTRY_SIZE
-            self._touched.add(queue)
+            self._touched[queue] = None
             self.pending_size += len(entries)
         if run.last_timestamp:
             self.last_timestamp = run.last_timestamp
@@ -201,7 +203,7 @@ class LogDispatcher:
                     if queue is not None and queue.count == queue_offset and physical_offset == base + at:
                         queue.tail += _pack_entry(physical_offset, size, tags)
                         queue.count = queue_offset + 1
-                        touched.add(queue)
+                        touched[queue] = None
                         added += 1
                         if unique and physical_offset >= index_from:
                             head, ending = _key_head(unique[:-4]), _key_ending(unique[-4:])
@@ -282,7 +284,7 @@ class LogDispatcher:
                     queue.tail += ENTRY.pack(physical_offset, size, tags)
                     self.pending_size += ENTRY_SIZE
                     queue.count = queue_offset + 1
-                    self._touched.add(queue)
+                    self._touched[queue] = None
 
         if physical_offset >= index_from and is_in_index(sys_flag):
             for key in index_keys(properties):
@@ -296,7 +298,7 @@ class LogDispatcher:
     def _follow(self, mark: LogMark, physical_offset: int) -> None:
         """Does to the queues what a mark in the log says."""
         if isinstance(mark, TopicDeleted):
-            self._touched = {queue for queue in self._touched if queue.topic != mark.topic}
+            self._touched = {queue: None for queue in self._touched if queue.topic != mark.topic}
             self._queues.delete_topic(mark.topic, physical_offset)
             if self.on_topic_deleted is not None:
                 self.on_topic_deleted(mark.topic)
@@ -307,7 +309,7 @@ class LogDispatcher:
                     queue.mentioned_at = physical_offset
                     if queue.count < number:
                         self._fill(queue, number)
-                        self._touched.add(queue)
+                        self._touched[queue] = None
 
     def _template(self, unique_size: int, before: bytes, behind: bytes) -> tuple[Template | None, bytes, int]:
         """(what the text before and behind a record's unique key says, the user's keys, where those are); None if it

@@ -110,7 +110,7 @@ class MessageStore:
             self._views,
             self._flusher,
             self._gate,
-            self._numbering.cells,
+            self._numbering.number_of,
         )
         # Looked up for every message.
         self._dispatcher = self._views.dispatcher
@@ -206,7 +206,7 @@ class MessageStore:
         if self.dispatched < self.appended:
             self.number_undispatched()
         flusher.flushed = self.recovered.durable
-        flusher.on_idle = views.hand_over
+        flusher.on_idle = views.hand_over_if_due
         if self._read_only:
             if self.recovered.behind:
                 self.log.set_end(self.recovered.behind)  # tools show what they can, and say what is missing
@@ -214,7 +214,7 @@ class MessageStore:
             return
         if self._sync_flush and flusher.flushed < self.log.appended:
             flusher.flush_once()
-        views.dirty.update(self._queues)
+        views.dirty.update(dict.fromkeys(self._queues))
         self._mark_running(aborted)
         self._confirmed.begin(min(views.confirmed or 0, self.appended))
         if intent is not None:
@@ -491,7 +491,7 @@ class MessageStore:
         touched = self._dispatcher.run(limit, limit_bytes)
         if touched:
             self._views.note_dispatched(touched)
-        return touched
+        return set(touched)
 
     @property
     def on_topic_deleted(self) -> Callable[[str], None] | None:

@@ -11,7 +11,11 @@ from tandemq.errors import StoreError
 from tandemq.formats.derived import is_in_queue
 from tandemq.formats.log_mark import LOG_MARK_TOPIC, LogMark, QueueNumbers, TopicDeleted, decode_mark
 from tandemq.model.message import StoredMessage
+from tandemq.store.consume_queue import ConsumeQueue
 from tandemq.store.queues import QueueTable
+
+DELETED_MAX = 1000
+"""So many deleted topics are remembered before it is looked up which of them still have queues."""
 
 
 class QueueNumbering:
@@ -20,6 +24,8 @@ class QueueNumbering:
     def __init__(self, queues: QueueTable) -> None:
         self._queues = queues
         self.cells: dict[tuple[str, int], list[int]] = {}
+        self._deleted: set[str] = set()
+        """Topics deleted by a mark whose queues may not know of it yet: they begin at 0."""
 
     def cell(self, topic: str, queue_id: int) -> list[int]:
         """Returns the cell of a queue, which is created if there is none; raises StoreError if its name forbids."""
@@ -31,12 +37,20 @@ class QueueNumbering:
                 raise StoreError(
                     f"queue {queue_id} of topic {topic[:100]!r} can't be created: not a name for a directory"
                 )
-            cell = self.cells[key] = [queue.count]
+            cell = self.cells[key] = [self.number_of(queue)]
         return cell
+
+    def number_of(self, queue: ConsumeQueue) -> int:
+        """Returns the number that the next message of a queue gets."""
+        cell = self.cells.get(queue.key)
+        if cell is not None:
+            return cell[0]
+        return queue.count if queue.topic not in self._deleted else 0
 
     def renumber(self, undispatched: Iterable[StoredMessage]) -> None:
         """Forgets all numbers and takes them anew from the queues and from what is not dispatched yet."""
         self.cells.clear()
+        self._deleted.clear()
         for message in undispatched:
             if message.topic == LOG_MARK_TOPIC and (mark := decode_mark(message.body)) is not None:
                 self.apply(mark)
@@ -46,8 +60,11 @@ class QueueNumbering:
     def apply(self, mark: LogMark) -> None:
         """Follows a mark that was appended."""
         if isinstance(mark, TopicDeleted):
-            for key in [key for key in (*self._queues.table, *self.cells) if key[0] == mark.topic]:
-                self.cells[key] = [0]
+            for key in [key for key in self.cells if key[0] == mark.topic]:
+                del self.cells[key]
+            if len(self._deleted) >= DELETED_MAX:
+                self._deleted.intersection_update([topic for topic, _ in self._queues.table])
+            self._deleted.add(mark.topic)
         elif isinstance(mark, QueueNumbers):
             for (topic, queue_id), number in mark.numbers.items():
                 self._raise(topic, queue_id, number)

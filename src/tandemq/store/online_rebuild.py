@@ -182,7 +182,7 @@ class OnlineRebuild:
 
     def _step(self, size: int) -> None:
         before = self.dispatcher.position
-        self.unsynced |= self.dispatcher.run(self._owner.dispatched, size)
+        self.unsynced.update(self.dispatcher.run(self._owner.dispatched, size))
         self.unsynced &= self.queues.table.keys()  # the log may say that a topic was deleted
         if self.dispatcher.position == before:
             raise StoreError(
@@ -193,7 +193,7 @@ class OnlineRebuild:
             self._write_tails()
 
     def _write_tails(self) -> None:
-        self.queues.write_tails(self.unsynced)
+        self.queues.write_tails(sorted(self.unsynced))
         self.dispatcher.pending_size = 0
 
     def _check(self) -> None:

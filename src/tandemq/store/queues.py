@@ -1,6 +1,8 @@
 """All consume queues of a store, by (topic, queue id)."""
 
+from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping
+from itertools import repeat
 from pathlib import Path
 from typing import NamedTuple
 
@@ -63,6 +65,8 @@ class QueueTable:
         """Moves when files or queues went away: what was collected from the table before is not the table any more."""
         self.keeps_deleted = True
         """Whether files of deleted topics are put aside until a checkpoint knows of it."""
+        self._gone: deque[tuple[int, ConsumeQueue]] = deque()
+        """(position, queue) of queues deleted of which this is not known yet, in the order of the log."""
         self._numbers_deleted: list[tuple[int, tuple[str, int], int, int]] = []
         """(position, queue, its next number, where its last message lies) of queues deleted since the first offset."""
         self.starts_changed = False
@@ -75,17 +79,18 @@ class QueueTable:
         for topic in self._disk.list(directory):
             if topic == DELETED_QUEUES:
                 continue
-            for name in self._disk.list(directory / topic):
+            of_topic = directory / topic
+            for name in self._disk.list(of_topic):
                 if name.isdecimal():
-                    queue = self._queue(topic, int(name))
+                    queue = self._queue(topic, int(name), of_topic / name)
                     if queue.load():
                         self.table[topic, int(name)] = queue
                     elif self._disk.list(queue.directory):
                         damaged.append(queue)
         return damaged
 
-    def _queue(self, topic: str, queue_id: int) -> ConsumeQueue:
-        directory = queue_directory(self._root, topic, queue_id)
+    def _queue(self, topic: str, queue_id: int, directory: Path | None = None) -> ConsumeQueue:
+        directory = directory if directory is not None else queue_directory(self._root, topic, queue_id)
         return ConsumeQueue(self._disk, directory, self._file_size, topic, queue_id, self._writable)
 
     def create(self, topic: str, queue_id: int) -> ConsumeQueue | None:
@@ -134,13 +139,13 @@ class QueueTable:
         Their files are put aside, where `settle_deleted` finds them if no checkpoint comes to know of it.
         """
         keys = [key for key in self.table if key[0] == topic]
-        for key in keys:
-            queue = self.table.pop(key)
-            self.starts_changed |= queue.is_fileless
-            if queue.count:
-                last = queue.last_physical if queue.count > queue.first else -1
-                self._numbers_deleted.append((position, key, queue.count, last))
-        self._forget_short_cuts()
+        gone = list(map(self.table.pop, keys))
+        self.starts_changed |= any(queue.is_fileless for queue in gone)
+        for queue in gone:
+            queue.leave_files()
+        self._gone.extend(zip(repeat(position), gone))
+        if (route := self.routes.get(topic.encode())) is not None:
+            route.queues.clear()  # templates look in there too
         self._new.difference_update(keys)
         self.removals += 1
         directory = self._root / CONSUME_QUEUE
@@ -156,7 +161,17 @@ class QueueTable:
 
     def has_deleted_from(self, position: int) -> bool:
         """Returns whether queues with messages were deleted at or above a position, dispatched or on the way there."""
-        return any(at >= position for at, *_ in self._numbers_deleted)
+        found = any(at >= position for at, *_ in self._numbers_deleted)
+        return found or any(at >= position and queue.count for at, queue in reversed(self._gone))
+
+    def note_gone(self) -> Iterator[None]:
+        """Keeps of the queues that were deleted only what may be asked for, queue by queue: thousands take long."""
+        while self._gone:
+            position, queue = self._gone.popleft()
+            if queue.count:
+                last = queue.last_physical if queue.count > queue.first else -1
+                self._numbers_deleted.append((position, queue.key, queue.count, last))
+            yield
 
     def deleted_below(self, position: int) -> list[Path]:
         """Returns the files put aside for deletions below a position, which a checkpoint there need not keep."""
@@ -201,6 +216,7 @@ class QueueTable:
 
     def starts_steps(self, found: QueueStarts, durable: int = EVERYTHING) -> Iterator[None]:
         """Puts what the queues look like at its offset into `found`, queue by queue."""
+        yield from self.note_gone()
         first_offset = found.offset
         # A crash may take the mark of a deletion back; the queue is there at this offset all the same.
         self._numbers_deleted = [deleted for deleted in self._numbers_deleted if deleted[0] >= first_offset]
@@ -251,6 +267,7 @@ class QueueTable:
         self.table.clear()
         self.removals += 1
         self._new.clear()
+        self._gone.clear()
         self._numbers_deleted.clear()
         self._forget_short_cuts()
 
@@ -264,7 +281,7 @@ class QueueTable:
         self._disk.sync_directory(self._root)
 
     def write_tails(self, keys: Iterable[tuple[str, int]]) -> None:
-        for key in sorted(keys):  # always in one order, so that a disk that fills up does so at the same file
+        for key in keys:
             queue = self.table.get(key)
             if queue is not None:
                 queue.write_tail()

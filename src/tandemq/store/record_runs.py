@@ -20,7 +20,7 @@ from tandemq.store.consume_queue import ConsumeQueue
 
 _MARK_TOPIC = LOG_MARK_TOPIC.encode()
 ROWS_MIN = 48
-"""Fewer records are not worth the preparations."""
+"""Fewer records are not worth the rest of the work, once their positions are known."""
 ROWS_MAX = 4096
 """About so many are read at once: with more their arrays no longer stay in the processor's cache."""
 
@@ -60,13 +60,15 @@ class RecordRun:
             if queue is None:
                 self._end_at(rows[0])
                 continue
-            expected = derived.queue_offsets[rows] == np.arange(queue.count, queue.count + len(rows))
-            if not expected.all():
-                self._end_at(rows[expected.argmin()])
+            numbers = derived.queue_offsets[rows]
+            expected = np.arange(queue.count, queue.count + len(rows))
+            if numbers.tobytes() != expected.tobytes():  # with few rows that is cheaper than comparing arrays
+                self._end_at(rows[(numbers != expected).argmax()])
             groups.append((queue, rows))
         entries = derived.entries()
-        found = [(queue, rows[: np.searchsorted(rows, self._count)]) for queue, rows in groups]
-        return [(queue, entries[rows].tobytes()) for queue, rows in found if len(rows)]
+        if self._count < len(entries):
+            groups = [(queue, rows[: np.searchsorted(rows, self._count)]) for queue, rows in groups]
+        return [(queue, entries[rows].tobytes()) for queue, rows in groups if len(rows)]
 
     def _end_at(self, row: int) -> None:
         self._count = min(self._count, int(row))

@@ -293,7 +293,7 @@ class Recovery:
         end = 0
         for queue in self.queues.table.values():
             if queue.count > queue.first:
-                physical_offset, size, _ = queue.entry(queue.count - 1)
+                physical_offset, size, _ = queue.last_entry
                 if physical_offset + size <= self.log.chain.end:
                     end = max(end, physical_offset + size)
         return end

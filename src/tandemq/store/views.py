@@ -33,6 +33,10 @@ from tandemq.store.queues import QueueTable
 
 SLICE_SECONDS = 0.002
 """How long queue files are made and written in one go."""
+SECONDS_PER_QUEUE = 0.001
+INTERVAL_MAX = 60.0
+"""How much later queues are handed over for each of them that has new entries, and at most, which is how long RocketMQ
+may take. A file is opened twice and synced for it, which for a single entry costs more than its message did."""
 PENDING_OVER = 4
 """So many times what may be pending is written at once, however long it takes: memory has a bound."""
 Key = tuple[str, int]
@@ -82,8 +86,9 @@ class Views:
         self.delays_ms = parse_delay_levels(config.message_delay_level)
         index = self.index if not read_only else None  # queues grow in memory, index files stay as they are
         self.dispatcher = LogDispatcher(log, self.queue_table, index, self.delays_ms, 0)
-        self.dirty: set[tuple[str, int]] = set()
-        """Queues with entries that no checkpoint vouches for."""
+        self.dirty: dict[Key, None] = {}
+        """Queues with entries that no checkpoint vouches for, always in one order: where a disk fills up, it does so at
+        the same file."""
         self.checkpoint = CheckpointFile(b"")
         self.confirmed: int | None = None
         """Replication's word on what can't vanish any more; goes into the checkpoint."""
@@ -135,9 +140,9 @@ class Views:
 
     # -- from memory to disk
 
-    def note_dispatched(self, touched: set[Key]) -> None:
+    def note_dispatched(self, touched: list[Key]) -> None:
         """Writes or hands over, for queues that got messages, what has been waiting long enough."""
-        self.dirty |= touched
+        self.dirty.update(dict.fromkeys(touched))
         pending, pending_max = self.dispatcher.pending_size, self._config.pending_views_max
         if self.are_due:
             self.hand_over()
@@ -160,12 +165,19 @@ class Views:
 
     @property
     def are_due(self) -> bool:
-        return (self._clock.monotonic() - self._last_handed) * 1000 >= self._config.flush_views_interval_ms
+        """Whether it is time to hand over. The more files there are to open and to sync for it, the rarer."""
+        interval = min(len(self.dirty) * SECONDS_PER_QUEUE, INTERVAL_MAX)
+        return self._clock.monotonic() - self._last_handed >= max(interval, self._config.flush_views_interval_ms / 1000)
 
     @property
     def _in_slices(self) -> bool:
         """Whether the owner has a loop on which others wait."""
         return self._flusher.is_posting
+
+    def hand_over_if_due(self) -> None:
+        """Hands over now, or lets whoever asks do so again."""
+        if self.are_due:
+            self.hand_over()
 
     def hand_over(self) -> None:
         """Writes queue entries into their files, and gives the list of what to sync to whoever syncs."""
@@ -210,7 +222,7 @@ class Views:
         """Takes back what was being handed over: its queues are dirty as before, its files are left to the next."""
         begun, self._slicing = self._slicing, None
         if begun is not None:
-            self.dirty.update(begun.keys)
+            self.dirty.update(dict.fromkeys(begun.keys))
             self.queue_table.starts_changed |= begun.starts is not None
             self._left_files += begun.files
             self._left_directories += begun.directories
@@ -263,7 +275,7 @@ class Views:
         )
         starts = QueueStarts(self._log.first_offset) if table.starts_changed else None
         table.starts_changed = False
-        keys, self.dirty = sorted(self.dirty, reverse=True), set()
+        keys, self.dirty = list(reversed(self.dirty)), {}
         obsolete = table.deleted_below(position)
         begun = _HandOver(point, self.dispatcher.last_timestamp, keys, starts, table.removals, obsolete, files)
         begun.directories.update(dict.fromkeys((*table.take_renamed_directories(), *index_directories)))
@@ -274,6 +286,7 @@ class Views:
         if begun.starts is not None:
             # Before the files: what is in memory still tells where a queue ends.
             yield from self.queue_table.starts_steps(begun.starts)
+        yield from self.queue_table.note_gone()
         table, keys, dispatcher = self.queue_table.table, begun.keys, self.dispatcher
         while keys:
             queue = table.get(keys[-1])
@@ -333,7 +346,7 @@ class Views:
         # Also above the dispatched position: a dispatch that met a full disk has put entries of records it will repeat.
         for key, queue in queues.items():
             if queue.cut(offset):
-                self.dirty.add(key)
+                self.dirty[key] = None
         if max(dispatcher.position, dispatcher.index_from) > offset and self.index is not None:
             self.index.cut(offset)
         dispatcher.position = min(dispatcher.position, offset)
@@ -435,7 +448,7 @@ class Views:
             self.queue_table.adopt(rebuild.queues, rebuild.unsynced)
             if self.index is not None and rebuild.index is not None:
                 self.index.adopt(rebuild.index)
-        self.dirty = set(rebuild.unsynced)
+        self.dirty = dict.fromkeys(sorted(rebuild.unsynced))
         self.dispatcher.index_from = self.dispatcher.position
         self.dispatcher.pending_size = 0
         self._durable_offset = point.position

@@ -1,4 +1,4 @@
-"""A real etcd for tests and tools: one or three nodes of the `etcd` of this machine, killed and started at will.
+"""A real etcd for tests and tools: one or three nodes, of the `etcd` of this machine or of another, killed at will.
 
 async with RealEtcd(tmp_path) as etcd:
     properties = {"haCoordinator": etcd.place}
@@ -28,8 +28,11 @@ def etcd_program() -> str:
 
 
 class EtcdNode:
-    def __init__(self, directory: Path, name: str, host: str = HOST, prefix: Sequence[str] = ()) -> None:
+    def __init__(
+        self, directory: Path, name: str, host: str = HOST, prefix: Sequence[str] = (), program: str = ""
+    ) -> None:
         self.name = name
+        self._program = program or etcd_program()
         self.host = host
         self._prefix = prefix
         self.port = free_port(HOST)
@@ -45,7 +48,7 @@ class EtcdNode:
     def start(self, cluster: str) -> None:
         """Starts it; returns at once."""
         client, peer = f"http://{self.host}:{self.port}", f"http://{self.host}:{self.peer_port}"
-        command = [*self._prefix, etcd_program(), "--name", self.name, "--data-dir", str(self.data)]
+        command = [*self._prefix, self._program, "--name", self.name, "--data-dir", str(self.data)]
         command += ["--listen-client-urls", client, "--advertise-client-urls", client]
         command += ["--listen-peer-urls", peer, "--initial-advertise-peer-urls", peer]
         command += ["--initial-cluster", cluster, "--unsafe-no-fsync"]
@@ -65,10 +68,12 @@ class EtcdNode:
 
 
 class RealEtcd:
-    def __init__(self, directory: Path, *, nodes: int = 1, host: str = HOST, prefix: Sequence[str] = ()) -> None:
-        """`prefix`: goes before the command, for one that runs elsewhere."""
+    def __init__(
+        self, directory: Path, *, nodes: int = 1, host: str = HOST, prefix: Sequence[str] = (), program: str = ""
+    ) -> None:
+        """`prefix`: goes before the command, for one that runs elsewhere.  `program`: another etcd."""
         directory.mkdir(parents=True, exist_ok=True)
-        self.nodes = [EtcdNode(directory, f"etcd-{number}", host, prefix) for number in range(nodes)]
+        self.nodes = [EtcdNode(directory, f"etcd-{number}", host, prefix, program) for number in range(nodes)]
 
     @property
     def place(self) -> str:

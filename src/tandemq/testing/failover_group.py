@@ -33,15 +33,19 @@ class FailoverGroup(RealPair):
         etcd_nodes: int = 1,
         properties: Mapping[str, str] | None = None,
         machines: Machines | None = None,
+        etcd_program: str = "",
     ) -> None:
-        """`machines`: one for etcd, and one for each broker: `etcd`, `0`, `1`, …"""
+        """`machines`: one for etcd, and one for each broker: `etcd`, `0`, `1`, …
+
+        `etcd_program`: another etcd than this machine's.
+        """
         self.machines = machines
         if machines is None:
-            self.etcd = RealEtcd(directory / "etcd", nodes=etcd_nodes)
+            self.etcd = RealEtcd(directory / "etcd", nodes=etcd_nodes, program=etcd_program)
         else:
             self.host = HERE
             place, prefix = machines.address("etcd"), machines.inside("etcd")
-            self.etcd = RealEtcd(directory / "etcd", nodes=etcd_nodes, host=place, prefix=prefix)
+            self.etcd = RealEtcd(directory / "etcd", nodes=etcd_nodes, host=place, prefix=prefix, program=etcd_program)
         super().__init__(directory, slaves=brokers - 1, properties=properties)
 
     async def __aenter__(self) -> "FailoverGroup":

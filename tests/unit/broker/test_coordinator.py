@@ -128,7 +128,31 @@ def test_an_etcd_that_was_made_anew_is_noticed() -> None:
         assert "gone" in refusal_of(mine.keys, mine.home, FIRST)
         etcd.revision = 3
         await mine.read()
-        assert "revision 3" in refusal_of(mine.keys, mine.home, FIRST)
+        assert "gone" in refusal_of(mine.keys, mine.home, FIRST)
+        assert await mine.force(SECOND)  # an operator gives it back
+        await mine.read()
+        assert refusal_of(mine.keys, mine.home, SECOND) == ""
+
+    played(story)
+
+
+def test_an_etcd_that_was_restored_from_a_backup_takes_the_register_back() -> None:
+    async def story(etcd: FakeEtcd, mine: Coordinator) -> None:
+        etcd.revision = 10
+        etcd.put(KEY, msgspec.json.encode(FIRST))
+        backup = dict(etcd.keys)
+        etcd.revision = 50
+        etcd.put(KEY, msgspec.json.encode(SECOND))
+        await mine.read()
+        etcd.keys, etcd.revision = backup, 11
+        await mine.read()
+        assert "restored from a backup" in refusal_of(mine.keys, mine.home, SECOND)
+        assert not await mine.claim(Holder("a:1#x", 1), 5)  # nobody reigns by what is older than it knows
+        with pytest.raises(CoordinatorError, match="older"):
+            await mine.swap(SECOND, msgspec.structs.replace(SECOND, revision=3))
+        assert await mine.force(msgspec.structs.replace(SECOND, revision=3))
+        await mine.read()
+        assert refusal_of(mine.keys, mine.home, SECOND) == ""
 
     played(story)
 

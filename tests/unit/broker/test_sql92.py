@@ -103,6 +103,7 @@ def test_a_property_of_the_wrong_type_never_matches(text: str, properties: dict[
         ("a IS 5", 5),
         ("a = 'open", 4),
         ("a = 99999999999999999999", 4),
+        pytest.param("a = " + "9" * 6000, 4, id="6000 digits"),
         ("a = 1e999", 4),
         ("((a = 1)", 8),
     ],

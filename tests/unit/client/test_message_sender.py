@@ -98,6 +98,23 @@ async def test_a_master_that_moves_is_followed(how: str, fixed: QueueRef | None,
 
 
 @on_loop
+async def test_after_a_silence_the_next_send_goes_to_whoever_reigns_by_then() -> None:
+    """A hung master is replaced while a send waits for it: the one after that does not wait for it again."""
+    cluster = FakeCluster(brokers={"a": {0: "old:1"}})
+    scene = Scene(cluster, send_timeout_ms=60)
+    await scene.session.route("T")
+    cluster.hung.add("old:1")
+    with pytest.raises(SendFailed):
+        await scene.send()
+    cluster.brokers["a"] = {0: "new:1"}
+    assert (await scene.send()).ok
+    asked = len(cluster.requests)
+    assert (await scene.send()).ok
+    assert len(cluster.requests) == asked + 1  # it answers: nobody asks for routes any more
+    assert [address for address, _, _ in cluster.sent] == ["new:1", "new:1"]
+
+
+@on_loop
 async def test_without_retries_there_is_one_attempt() -> None:
     scene = Scene(FakeCluster(), retry_times=0)
     await scene.session.route("T")

@@ -1,5 +1,6 @@
 """Seals: each frame has its own, which nobody makes without the key, and both ends derive the same ones."""
 
+import hmac
 from hashlib import sha256
 
 import pytest
@@ -49,6 +50,15 @@ def test_everything_of_the_handshake_is_in_the_proof_and_in_the_keys() -> None:
 def test_no_two_frames_have_the_same_seal() -> None:
     seal, _ = seals()
     assert len({seal.next(b"h", b"p") for _ in range(100)}) == 100
+
+
+@pytest.mark.parametrize("key", [b"", b"k" * 32, b"k" * 64, b"k" * 65])
+def test_a_seal_is_the_beginning_of_an_hmac(key: bytes) -> None:
+    """Of the frame's number, header and payload, as the standard library makes it."""
+    seal = Seal(key)
+    for count in range(3):
+        text = count.to_bytes(8, "big") + b"header" + b"payload"
+        assert seal.next(b"header", b"payload") == hmac.digest(key, text, "sha256")[:SEAL_SIZE]
 
 
 @pytest.mark.parametrize("size", [1, 7, 10_000])

@@ -1,8 +1,11 @@
 """Sends reach their handler decoded in one pass or by the slow road; everything else as a Command."""
 
 import asyncio
+import json
+import struct
 
 import pytest
+from msgspec.structs import replace
 
 from tandemq.codec.command import Command, decode_command, encode_request, encode_response
 from tandemq.codec.frame import JSON, ROCKETMQ, FrameReader
@@ -109,7 +112,10 @@ def test_default_handler_takes_what_has_none() -> None:
     assert deliver(dispatcher, encode_request(Command(77)))[0].ext == {"code": "77"}
 
 
-def test_what_sends_put_off_is_done_before_any_other_request() -> None:
+@pytest.mark.parametrize("with_acl", [False, True])
+@pytest.mark.parametrize("encoding", [JSON, ROCKETMQ])
+def test_what_sends_put_off_is_done_before_any_other_request(encoding: int, with_acl: bool) -> None:
+    """Sends themselves leave it to be done, with access control and by the slow road too."""
     order: list[str] = []
 
     def send(connection: Connection, opaque: int, flag: int, send: SendHeader, body: memoryview) -> bytes:
@@ -120,6 +126,39 @@ def test_what_sends_put_off_is_done_before_any_other_request() -> None:
         order.append("pull")
         return Command(0)
 
-    dispatcher = RequestDispatcher({11: pull}, send_handlers={310: send}, before=lambda: order.append("before"))
-    deliver(dispatcher, encode_request(Command(310, send_ext(SEND, short=True))) + encode_request(Command(11)))
+    dispatcher = RequestDispatcher(
+        {11: pull},
+        send_handlers={310: send},
+        before=lambda: order.append("before"),
+        admit=(lambda connection, command, rule, size: None) if with_acl else None,
+    )
+    sent = encode_request(Command(310, send_ext(SEND, short=True)), encoding)
+    deliver(dispatcher, sent + encode_request(Command(11)))
     assert order == ["send", "before", "pull"]
+
+
+@pytest.mark.parametrize(
+    "tail",
+    [
+        b',"code":10}',
+        b',"extFields":{"a":"g","b":"secret","c":"TBW102","d":"4","e":"1","f":"0","g":"17","h":"2"}}',
+    ],
+    ids=["another code", "other fields"],
+)
+def test_what_is_admitted_is_what_the_handler_gets(tail: bytes) -> None:
+    """A header that says everything twice is read the same way by the gate and by the handler."""
+    admitted: list[str] = []
+    handled: list[str] = []
+
+    def admit(connection: Connection, command: Command, rule: Rule | None, size: int) -> None:
+        admitted.append(command.ext["b" if command.code == 310 else "topic"])
+
+    def send(connection: Connection, opaque: int, flag: int, send: SendHeader, body: memoryview) -> bytes:
+        handled.append(send.topic)
+        return encode_response(opaque, 0)
+
+    fields = json.dumps({**send_ext(SEND, short=True), **send_ext(replace(SEND, topic="open"), short=False)})
+    header = b'{"code":310,"extFields":' + fields.encode() + tail
+    frame = struct.pack(">II", 4 + len(header), len(header)) + header
+    deliver(RequestDispatcher({}, send_handlers={10: send, 310: send}, admit=admit), frame)
+    assert admitted == handled != []

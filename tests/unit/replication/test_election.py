@@ -13,6 +13,7 @@ from tandemq.replication.election import (
     Step,
     View,
     decide,
+    gives_way,
     hindrance_of,
     preferred,
     why_not,
@@ -147,3 +148,9 @@ def test_hindrances_are_told_in_words() -> None:
 def test_the_preferred_master_is_one_with_a_higher_priority() -> None:
     assert preferred(0, [candidate(B), candidate(C, priority=NEVER)]) is None
     assert preferred(0, [candidate(B, priority=1), candidate(C, priority=2)]) == candidate(C, priority=2)
+
+
+def test_of_two_that_stand_exactly_one_gives_way() -> None:
+    for one, other in ((candidate(B), candidate(C)), (candidate(B, end=9), candidate(C)), (candidate(B), candidate(B))):
+        assert gives_way(one, other) + gives_way(other, one) == (one != other)
+    assert gives_way(candidate(C), candidate(B, priority=1))

@@ -31,12 +31,41 @@ def test_an_older_register_at_a_newer_revision_is_damage() -> None:
     assert keys.register == SECOND
 
 
-def test_an_etcd_whose_revision_goes_back_is_damage() -> None:
+def test_an_etcd_whose_revision_goes_back_is_damage_until_it_has_what_is_known() -> None:
+    keys = KnownKeys()
+    keys.told_register(data_of(SECOND), 50)
+    keys.answered(1.0, 30, known=50)
+    assert "revision 30" in keys.damage
+    assert keys.told_register(data_of(FIRST), 20) is None
+    assert "older" in keys.damage
+    assert keys.told_register(data_of(SECOND), 31) is None  # an operator has given it back
+    assert (keys.damage, keys.revision) == ("", 31)
+
+
+def test_an_answer_that_was_overtaken_by_a_swap_is_no_damage() -> None:
+    keys = KnownKeys()
+    keys.told_register(data_of(FIRST), 5)
+    keys.took(SECOND, 8)  # while a question of before is still under way
+    keys.answered(1.0, 7, known=5)
+    assert keys.told_register(data_of(FIRST), 5) is None
+    assert keys.told_register(None, 4) is None
+    assert (keys.register, keys.revision, keys.damage) == (SECOND, 8, "")
+
+
+def test_a_register_that_is_gone_is_damage() -> None:
+    keys = KnownKeys()
+    keys.told_register(data_of(FIRST), 5)
+    keys.told_register(None, 9)
+    assert "gone" in keys.damage
+    assert keys.revision == 0
+
+
+def test_an_answer_that_a_newer_event_overtook_is_late_and_no_damage() -> None:
     keys = KnownKeys()
     keys.told_register(data_of(FIRST), 50)
-    assert not keys.answered(1.0, 3)
-    assert "revision 3" in keys.damage
-    assert not keys.is_away
+    assert not keys.answered(1.0, 49, known=3)
+    assert not keys.damage
+    assert keys.answered(2.0, 51, known=50)
 
 
 def test_what_can_not_be_read_is_damage() -> None:
@@ -61,6 +90,6 @@ def test_a_question_without_an_answer_says_that_etcd_is_away() -> None:
     assert not keys.was_read
     keys.unanswered()
     assert keys.is_away
-    keys.answered(2.0, 1)
+    keys.answered(2.0, 1, known=0)
     assert keys.was_read
     assert not keys.is_away

@@ -40,6 +40,14 @@ def test_the_guard_says_why() -> None:
     assert "read-only" in lapsed.why
 
 
+def test_one_for_whom_nobody_vouches_any_more_does_not_say_that_somebody_does() -> None:
+    time, lease = reigning()
+    assert lease.vouched(time.now + 3.0)
+    time.now += 3.1
+    assert isinstance(lease.guard(reigns=True, is_away=True), Lapsed)
+    assert not lease.is_vouched
+
+
 def test_one_that_does_not_reign_has_nothing_to_lose() -> None:
     time, lease = reigning()
     time.now += 5.0

@@ -22,7 +22,7 @@ SECOND = msgspec.structs.replace(FIRST, revision=2, paused=True)
 
 def keys_with(register: Register | None) -> KnownKeys:
     keys = KnownKeys()
-    keys.answered(1.0, 5)
+    keys.answered(1.0, 5, known=0)
     if register is not None:
         keys.took(register, 5)
     return keys
@@ -46,7 +46,7 @@ def test_what_is_stored_and_what_etcd_has_must_fit() -> None:
 
 def test_damage_comes_first_and_says_where_to_read_on() -> None:
     keys = keys_with(FIRST)
-    keys.told_register(None, 0)
+    keys.told_register(None, 9)
     assert "gone" in refusal_of(keys, HOME, FIRST)
     assert "docs/operations.md" in refusal_of(keys, HOME, FIRST)
 

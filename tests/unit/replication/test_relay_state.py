@@ -17,7 +17,7 @@ from tandemq.replication.relay_state import (
     RelayTerms,
 )
 from tandemq.replication.served import UNPROVEN_MAX
-from tandemq.replication.slave_state import SlaveState, SlaveTerms
+from tandemq.replication.slave_state import ClassicSlaveState, SlaveState, SlaveTerms
 
 SEGMENT = 1 << 16
 LOG = bytes(range(256)) * 200
@@ -172,3 +172,30 @@ def test_an_observer_that_retention_has_overtaken_is_told() -> None:
     assert relay.state.next_batch(1) is None
     relay.act(relay.state.tick(1.0))
     assert relay.closed[-1].reason is Reason.OFFSET_GONE
+
+
+def test_a_log_of_rocketmq_is_handed_on_in_its_protocol() -> None:
+    """It has no epochs; the observer says where it ends, and gets what follows, as from a RocketMQ slave."""
+    relay = Relay()
+    relay.record = ReplicaRecord("10.0.0.2:1#s")
+    relay.act(relay.state.connected(1, "10.0.0.9:1", 0.0))
+    relay.act(relay.state.receive(1, ha_classic.encode_report(100), 0.0))
+    relay.pump()
+    got = ClassicSlaveState(log=LogEnds(0, 100, 100, SEGMENT), terms=SlaveTerms("g", observer=True), now=0.0)
+    got.connected(1, 0.0)
+    appended = b"".join(
+        bytes(one.data) for frame in relay.out for one in got.receive(frame, 1.0) if isinstance(one, Append)
+    )
+    assert appended == LOG[100:40_000]
+    relay.act(relay.state.receive(1, ha_classic.encode_report(-5), 1.0))
+    assert not relay.closed, "later reports are signs of life"
+
+
+@pytest.mark.parametrize("key", ["", "secret"])
+def test_a_classic_peer_is_refused_where_epochs_or_a_key_say_more(key: str) -> None:
+    relay = Relay(key)
+    if key:
+        relay.record = ReplicaRecord("10.0.0.2:1#s")
+    relay.act(relay.state.connected(1, "10.0.0.9:1", 0.0))
+    relay.act(relay.state.receive(1, ha_classic.encode_report(0), 0.0))
+    assert [close.reason for close in relay.closed] == [Reason.NOT_MASTER]

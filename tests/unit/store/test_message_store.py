@@ -292,3 +292,19 @@ def test_a_cut_brings_back_a_topic_whose_deletion_a_full_disk_left_half_dispatch
 
 def put_number(store: MessageStore, topic: str) -> int:
     return store.append(topic, 0, 0, 0, 1, HOST, 0, 0, b"", b"").queue_offset
+
+
+def test_the_more_queues_have_entries_the_rarer_they_are_written() -> None:
+    """A file is opened and synced for each: for a single entry that costs more than its message did."""
+    disk, clock = CrashableDisk(), ManualClock()
+    store = opened(disk, config=replace(CONFIG, flush_views_interval_ms=1000), clock=clock)
+    for queue_id in range(3000):
+        put(store, b"", queue_id=queue_id)
+        if queue_id % 500 == 499:
+            store.dispatch()
+    clock.advance(2)
+    store.flush_once()
+    assert "00000000000000000000" not in disk.list(ROOT / "consumequeue" / "t" / "2999")
+    clock.advance(2)
+    store.flush_once()
+    assert "00000000000000000000" in disk.list(ROOT / "consumequeue" / "t" / "2999")

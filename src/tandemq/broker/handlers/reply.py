@@ -17,7 +17,7 @@ from tandemq.broker.writer import MessageWriter
 from tandemq.clock import Clock
 from tandemq.codec.codes import RequestCode, ResponseCode
 from tandemq.codec.command import Command, encode_response
-from tandemq.codec.send_header import SHORT_CODES, SendHeader, send_header_of
+from tandemq.codec.send_header import SendHeader, send_header_of, topic_field
 from tandemq.errors import RemotingError, ReplyError, StoreError
 from tandemq.model.message import (
     REPLY_TO_CLIENT,
@@ -38,7 +38,7 @@ PUSH_REPLY_TIME = "PUSH_REPLY_TIME"
 
 def _answered_topic(command: Command) -> list[Need]:
     """Returns what an answer needs: to publish to its topic, which is the cluster's reply topic as a rule."""
-    name = command.ext.get("b" if command.code in SHORT_CODES else "topic", "")
+    name = command.ext.get(topic_field(command.code), "")
     return [topic_need(name, PUB, made_for=True)]
 
 

@@ -34,7 +34,7 @@ from tandemq.clock import Clock
 from tandemq.codec.codes import RequestCode, ResponseCode
 from tandemq.codec.command import ONEWAY_FLAG, Command, encode_response
 from tandemq.codec.header_json import LANGUAGE, PROTOCOL_VERSION
-from tandemq.codec.send_header import SHORT_CODES, SendHeader
+from tandemq.codec.send_header import SendHeader, topic_field
 from tandemq.errors import ReplyError
 from tandemq.formats import envelope
 from tandemq.formats.batch import parse_batch
@@ -95,7 +95,7 @@ _KEY_LENGTH_MAX = 256
 
 def sent_topic(command: Command) -> list[Need]:
     """Returns what a send needs: to publish to the topic it names."""
-    return [topic_need(command.ext.get("b" if command.code in SHORT_CODES else "topic", ""), PUB)]
+    return [topic_need(command.ext.get(topic_field(command.code), ""), PUB)]
 
 
 class _Target:

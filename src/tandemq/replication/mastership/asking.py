@@ -79,7 +79,9 @@ class Asking:
         self.ask |= {replica for replica in (hello.replica, *hello.members) if place_of(replica) != here}
 
     def allow(self, out: list[Decision], now: float, *, group_gone: bool = False) -> None:
-        """The operator accepts a loss: everybody is asked all the same, then it opens without those that don't come.
+        """Takes the operator's word that a loss is accepted.
+
+        Asks everybody all the same, then opens without those that don't come.
 
         `group_gone`: of all brokers that answer nobody has a register, so that a group that was here is begun anew.
         """
@@ -93,7 +95,7 @@ class Asking:
         self.decide(out, now)
 
     def left(self, out: list[Decision], session: Session, now: float) -> None:
-        """A session has ended."""
+        """Notes that a session has ended."""
         core = self._core
         lost = core.phase in (Phase.TAKING, Phase.PREPARING, Phase.SWAPPING) and session.replica in self.writes_to
         if lost and not self.is_going_provisional and not core.is_coordinated:
@@ -103,7 +105,7 @@ class Asking:
             self.campaign(out, core.number, now)
 
     def next_deadlines(self) -> list[float]:
-        """When `decide` has something to do if nothing else happens."""
+        """Returns when `decide` has something to do if nothing else happens."""
         times = []
         if self._core.phase is Phase.ASKING and not self._said_waiting:
             times.append(self._asked_since + self._core.terms.rejoin_wait)
@@ -125,7 +127,7 @@ class Asking:
         return frozenset(replica for replica in self.ask if place_of(replica) not in heard)
 
     def judgement(self) -> Judgement | None:
-        """By which case this node may open, and whom it must still hear; None: nobody has a register."""
+        """Returns by which case this node may open, and whom it must still hear; None if nobody has a register."""
         core = self._core
         record, log = core.record, core.log
         me = Heard(record.replica, record.register, record.complete)
@@ -179,7 +181,7 @@ class Asking:
             self._say_waiting(out, judgement.missing)
 
     def _decide_without_register(self, out: list[Decision], now: float) -> None:
-        """The rules of the version before, until the group has a register."""
+        """Applies the rules of the version before, until the group has a register."""
         missing = self.waiting_for
         if missing:
             over = self._has_waited(now)
@@ -193,7 +195,7 @@ class Asking:
         self._taking.begin(out, None, now)
 
     def _accede(self, out: list[Decision], judgement: Judgement, without: frozenset[str], now: float) -> None:
-        """Everybody needed was heard: take the furthest log, then begin the reign."""
+        """Takes the furthest log and then begins the reign: everybody needed was heard."""
         core = self._core
         if core.provisional:
             self._reign.end(out, "it has been heard and opens anew", core.number, asking=True)

@@ -22,13 +22,16 @@ class ClassicCounting:
         self._core = core
 
     def join(self, session: Session) -> None:
-        """A RocketMQ slave counts only from where it was seen to receive: nobody may wait for what lies before."""
+        """Counts a RocketMQ slave only from where it was seen to receive: nobody may wait for what lies before."""
         oldest = self._core.acks.oldest_waiting
         if oldest is None or oldest > session.start_max:
             session.enter(SessionState.IN_SYNC)
 
     def counts(self, out: list[Decision], session: Session) -> bool:
-        """Whether its copies may count: only when the register says on disk since where, and somebody needs them."""
+        """Returns whether its copies may count.
+
+        Only when the register says on disk since where, and somebody needs them.
+        """
         core = self._core
         register = core.register
         if register is None or core.saved_classic:

@@ -15,7 +15,7 @@ class Confirming:
         """Whether readers may see a message as soon as it is appended; else a flush or an ack makes it visible."""
 
     def appended(self, out: list[Decision], end: int) -> None:
-        """The log grew to `end` by writes of this master."""
+        """Notes that the log grew to `end` by writes of this master."""
         core = self._core
         core.log.end = end
         alone = self._is_left_alone()
@@ -25,7 +25,7 @@ class Confirming:
             out.append(FlushSoon())
 
     def flushed(self, out: list[Decision], offset: int) -> None:
-        """fdatasync returned for everything below `offset`."""
+        """Notes that fdatasync returned for everything below `offset`."""
         core = self._core
         core.log.flushed = max(core.log.flushed, offset)
         if core.is_open:
@@ -43,7 +43,7 @@ class Confirming:
             out.append(Confirm(offset))
 
     def _confirmable(self) -> int:
-        """What readers may see: what has the copies of the broker's default level."""
+        """Returns what readers may see: what has the copies of the broker's default level."""
         core, terms, log = self._core, self._core.terms, self._core.log
         if not core.is_open:
             return 0
@@ -57,7 +57,7 @@ class Confirming:
         return min(core.acks.watermark(terms.level, terms.sync_flush), log.end)
 
     def _is_left_alone(self) -> bool:
-        """Whether too few replicas are left for the default level, and readers are not to wait for them."""
+        """Returns whether too few replicas are left for the default level, and readers are not to wait for them."""
         core = self._core
         others = core.terms.level.needed(core.acks.group_size) - 1
         if others <= 0 or core.terms.readers_wait:

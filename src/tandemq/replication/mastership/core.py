@@ -106,7 +106,7 @@ class MasterCore:
     # --- phase ------------------------------------------------------------------------------------------------------
 
     def enter(self, phase: Phase) -> None:
-        """The one place where the phase changes."""
+        """Changes the phase; nothing else does."""
         if phase is not self.phase:
             log.debug("this master goes from %s to %s", self.phase.value, phase.value)
         self.phase = phase
@@ -152,7 +152,7 @@ class MasterCore:
         return self.proposal[0] if self.proposal is not None else None
 
     def of_register(self, register: Register) -> dict[str, object]:
-        """What the record says beside the register, for those who read only that: the others of the group."""
+        """Returns what the record says beside the register, for those who read only that: the others of the group."""
         here = {self.record.replica}
         return {
             "register": register,
@@ -161,7 +161,7 @@ class MasterCore:
         }
 
     def swap(self, out: list[Decision], new: Register, **more: object) -> bool:
-        """The one way in which a reigning master changes the register: on its own disk first, then told.
+        """Changes the register of a reigning master, on its own disk first, then at the others; nothing else does.
 
         With a coordinator: proposed, one at a time; False while it has to wait, and then it is tried again later.
         """

@@ -39,25 +39,25 @@ class Followers(ServedSessions):
     # --- who is there -----------------------------------------------------------------------------------------------
 
     def heard(self) -> list[Session]:
-        """Those that have promised this master's epoch and told what they have."""
+        """Returns those that have promised this master's epoch and told what they have."""
         return [session for session in self.sessions.values() if session.state is SessionState.WAITING]
 
     def reachable(self) -> frozenset[str]:
         return frozenset(s.replica for s in self.sessions.values() if s.is_streaming and not s.classic)
 
     def durable_of(self, replica: str) -> int:
-        """What a replica that counts has on its disk; -1 if it does not count."""
+        """Returns what a replica that counts has on its disk; -1 if it does not count."""
         counting = (s for s in self.sessions.values() if s.replica == replica and s.state is SessionState.IN_SYNC)
         return max((session.durable for session in counting), default=-1)
 
     def counts_elsewhere(self, session: Session) -> bool:
-        """Another session of the same identity counts: two RocketMQ slaves on one host share one."""
+        """Returns whether another session of the same identity counts: two RocketMQ slaves on one host share one."""
         return any(
             other.replica == session.replica and other.state is SessionState.IN_SYNC for other in self.sessions.values()
         )
 
     def countable(self) -> int:
-        """Replicas on record as in sync, or classic ones that are: those whose acks readers wait for."""
+        """Returns replicas on record as in sync, or classic ones that are: those whose acks readers wait for."""
         classic = {s.replica for s in self.sessions.values() if s.classic and s.state is SessionState.IN_SYNC}
         return len(self._core.record.in_sync | classic)
 
@@ -73,26 +73,26 @@ class Followers(ServedSessions):
         return True
 
     def replace(self, out: list[Decision], session: Session, replica: str, now: float) -> None:
-        """One session per identity: the newest."""
+        """Keeps one session per identity: the newest."""
         for other in list(self.sessions.values()):
             if other is not session and other.replica == replica and not other.classic:
                 text = f"replica {replica} connected again from {session.peer}"
                 self.close(out, other, Reason.REPLACED, text, now)
 
     def lost(self, out: list[Decision], session_id: int, reason: Reason, text: str, now: float) -> None:
-        """The connection broke, or the shell closed it."""
+        """Forgets a session whose connection broke, or which the shell closed."""
         session = self.sessions.get(session_id)
         if session is not None:
             text = text or f"connection of {session.replica or session.peer} was lost"
             self.forget(out, session, reason, text, now)
 
     def bid_farewell(self, out: list[Decision], session: Session, reason: Reason, text: str, now: float) -> None:
-        """The other side has ended it and said why."""
+        """Forgets a session that the other side has ended, and notes why."""
         self.forget(out, session, reason, text, now)
         out.append(Close(session.id, reason, text))
 
     def close_classic(self, out: list[Decision], text: str, now: float) -> None:
-        """A reign is over that RocketMQ's slaves can't be told of in any other way."""
+        """Closes the sessions of RocketMQ's slaves, which can't be told in any other way that a reign is over."""
         for session in list(self.sessions.values()):
             if session.classic:
                 self.close(out, session, Reason.NOT_MASTER, text, now)

@@ -32,7 +32,7 @@ class Greeting:
             self._followers.greeted(out, session, preamble, now)
 
     def on_hello(self, out: list[Decision], session: Session, hello: Hello, now: float) -> None:
-        """A peer tells who it is, what it has promised and what it has."""
+        """Takes what a peer tells: who it is, what it has promised and what it has."""
         core, followers = self._core, self._followers
         refusal = followers.unproven(session, hello) or followers.misfit(session, hello, core.log.segment_size)
         if refusal is not None:
@@ -58,7 +58,7 @@ class Greeting:
         self._on_promised(out, session, hello, now)
 
     def _on_promised(self, out: list[Decision], session: Session, hello: Hello, now: float) -> None:
-        """It has promised our epoch: its log may be taken, or it may follow."""
+        """Hears a peer that has promised our epoch: its log may be taken, or it may follow."""
         core = self._core
         if core.phase is Phase.ASKING and session.history.last_number >= core.number:
             # Of a reign nobody joined: its promise was withdrawn, its bytes may be taken over. Numbers must still grow.

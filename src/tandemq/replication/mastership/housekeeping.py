@@ -63,7 +63,7 @@ class Housekeeping:
             self._membership.fell_behind(out, session, now)
 
     def next_deadline(self, now: float) -> float:
-        """When `tick` has something to do if nothing else happens."""
+        """Returns when `tick` has something to do if nothing else happens."""
         terms, sessions = self._core.terms, self._followers.sessions.values()
         times = [now + terms.heartbeat]
         times += [session.last_sent + terms.heartbeat for session in sessions]
@@ -74,7 +74,10 @@ class Housekeeping:
         return min(times)
 
     def retained(self, out: list[Decision], first: int, now: float) -> None:
-        """Old segments were deleted. A slave that still needs them comes back and begins where the log begins now."""
+        """Follows the deletion of old segments.
+
+        A slave that still needs them comes back and begins at the log's new start.
+        """
         self._core.log.first = first
         for session in list(self._followers.sessions.values()):
             if session.sent < first and session.is_streaming:

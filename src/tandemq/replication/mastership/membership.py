@@ -29,12 +29,12 @@ class Membership:
         """Replicas in sync that don't count now -> since when, and where the log ended then."""
 
     def reign_begins(self, now: float) -> None:
-        """Nobody counts yet: all who were in sync are away until they do, and who does not come leaves in time."""
+        """Counts nobody yet: all who were in sync are away until they follow, and who does not come leaves in time."""
         self.away = dict.fromkeys(sorted(self._core.record.in_sync), (now, self._core.log.end))
         self.count_size()
 
     def count_size(self) -> None:
-        """What `majority` and `all` count against."""
+        """Sets what `majority` and `all` count against."""
         core = self._core
         if core.register is None:
             core.acks.set_members(core.record.members)
@@ -44,7 +44,7 @@ class Membership:
     # --- counting ---------------------------------------------------------------------------------------------------
 
     def acked(self, out: list[Decision], session: Session, ack: Ack, now: float) -> None:
-        """An ack belongs to a replica and an epoch (rule 2): the current one, and not above what was sent."""
+        """Counts an ack for its replica and epoch (rule 2): the current epoch, and not above what was sent."""
         if ack.epoch != self._core.number or not session.received <= ack.received <= session.sent:
             text = (
                 f"ack of [{session.received}, {ack.received}) in epoch {ack.epoch}, "
@@ -56,7 +56,7 @@ class Membership:
         self.progress(out, session, now)
 
     def progress(self, out: list[Decision], session: Session, now: float) -> None:
-        """A slave's offsets moved: does it count now, and what does that complete?"""
+        """Decides whether a slave whose offsets moved counts now, and completes what that allows."""
         core = self._core
         if session.received >= core.log.end:
             session.caught_up_at = now
@@ -68,14 +68,14 @@ class Membership:
             self._confirming.confirm(out)
 
     def reconsider(self, out: list[Decision], now: float) -> None:
-        """Somebody knows more than before: that may let others join or count."""
+        """Lets others join or count, because somebody knows more than before."""
         self.count_size()
         for session in list(self._followers.sessions.values()):
             if session.state is SessionState.CATCHING_UP or (session.classic and session.is_streaming):
                 self.progress(out, session, now)
 
     def fell_behind(self, out: list[Decision], session: Session, now: float) -> None:
-        """It has too much to catch up to be waited for."""
+        """Stops waiting for a replica that has too much to catch up."""
         session.enter(SessionState.CATCHING_UP)
         self.depart(
             session, f"slave {session.replica} fell behind by {self._core.log.end - session.received} bytes", now
@@ -85,7 +85,7 @@ class Membership:
     # --- joining ----------------------------------------------------------------------------------------------------
 
     def _join(self, out: list[Decision], session: Session) -> None:
-        """In sync: on record before the first ack counts, so that a crash can't forget whom to ask."""
+        """Puts a replica on record as in sync before its first ack counts, so that a crash can't forget whom to ask."""
         core = self._core
         if session.classic:
             self._classic.join(session)
@@ -108,7 +108,7 @@ class Membership:
             )
 
     def _join_by_register(self, out: list[Decision], session: Session) -> None:
-        """What a replica that has nearly everything may become next; the register says so before its acks count."""
+        """Decides what a replica that has nearly everything may become; the register says so before its acks count."""
         core = self._core
         register, replica = core.register, session.replica
         assert register is not None
@@ -138,7 +138,7 @@ class Membership:
                 out.append(Note("broker-id", text, loud=True))
 
     def _settled_classic(self, register: Register) -> Register:
-        """Who comes in sync holds all that copies of RocketMQ's slaves were counted for; none counts now: forget it."""
+        """Forgets the copies of RocketMQ's slaves that were counted, if who comes in sync holds all of that."""
         return register if self._core.acks.counts_classic else registers.without_classic(register)
 
     def _holds_confirmed(self, session: Session) -> bool:
@@ -151,12 +151,12 @@ class Membership:
     # --- leaving ----------------------------------------------------------------------------------------------------
 
     def depart(self, session: Session, text: str, now: float) -> None:
-        """It no longer counts, but stays on record until this node's own disk has all it may have confirmed."""
+        """Stops counting a replica; it stays on record until this node's own disk has all it may have confirmed."""
         self.away[session.replica] = (now, self._core.log.end)
         self._core.acks.lost(session.replica, text)
 
     def drop_absent(self, out: list[Decision], now: float) -> None:
-        """Who has been away for long leaves, when every disk that is still asked has all it may have confirmed."""
+        """Lets one that was away for long leave, when every disk that is still asked has all it may have confirmed."""
         core = self._core
         gone = {
             replica: held
@@ -219,7 +219,7 @@ class Membership:
         return "", out
 
     def _is_safe_without(self, register: Register, replica: str) -> bool:
-        """Whether all that was acknowledged is on a disk that stays, be it only this node's own."""
+        """Returns whether all that was acknowledged is on a disk that stays, be it only this node's own."""
         core = self._core
         stay = (register.member_ids & core.saved_in_sync) - {replica, core.record.replica}
         owed = max(core.acks.acknowledged, core.confirmed)
@@ -230,7 +230,7 @@ class Membership:
     # --- what is on disk is told ------------------------------------------------------------------------------------
 
     def saved(self, out: list[Decision], record: ReplicaRecord, now: float) -> None:
-        """The record is on disk: replicas that it names count from now on."""
+        """Counts the replicas that the record names, which is on disk now."""
         core = self._core
         changed = record.in_sync != core.saved_in_sync
         core.saved_in_sync = record.in_sync

@@ -20,7 +20,7 @@ class Minting:
         self._register: Register | None = None
 
     def stored(self, out: list[Decision], session: Session, stored: Registered, now: float) -> None:
-        """A slave has a register on its disk: perhaps the one that is being minted."""
+        """Notes that a slave has a register on its disk, perhaps the one that is being minted."""
         new = self._register
         if new is not None and stored.epoch == self._core.number and stored.revision == new.revision:
             session.has_minted = True

@@ -28,7 +28,7 @@ class Opening:
         self._asking, self._welcoming = asking, welcoming
 
     def prepared(self, out: list[Decision], end: int, now: float) -> None:
-        """The log is whole and on disk up to `end`: begin the reign."""
+        """Begins the reign: the log is whole and on disk up to `end`."""
         core, asking = self._core, self._asking
         if core.phase is not Phase.PREPARING:
             return  # one of those heard was lost meanwhile: all are asked again
@@ -49,7 +49,7 @@ class Opening:
     # --- provisionally ----------------------------------------------------------------------------------------------
 
     def _open_provisionally(self, out: list[Decision], now: float) -> None:
-        """The last holder, alone: the register stays as it is, nobody promises to this reign."""
+        """Opens the last holder alone: the register stays as it is, nobody promises to this reign."""
         core = self._core
         promise = core.record.promise
         epoch = Epoch(promise.number, PROVISIONAL + promise.id, core.log.end)
@@ -64,7 +64,7 @@ class Opening:
     # --- by the register --------------------------------------------------------------------------------------------
 
     def _write_register(self, out: list[Decision], judgement: Judgement, now: float) -> None:
-        """The log is taken and on disk: the new epoch goes to the disks of all who were heard, then it opens."""
+        """Writes the new epoch to the disks of all who were heard, then opens: the log is taken and on disk."""
         core = self._core
         promise, heard = core.record.promise, self._followers.heard()
         whole = frozenset(session.replica for session in heard if self._holds_all(session))
@@ -95,7 +95,7 @@ class Opening:
         return agreed == core.log.end
 
     def take_register(self, out: list[Decision], register: Register) -> None:
-        """The register of this node's new epoch: on record, and nothing remembered that it settles."""
+        """Puts the register of this node's new epoch on record and forgets what it settles."""
         core = self._core
         core.keeper.begin(register)
         core.save(out, **core.of_register(register), before=None, blind_from=-1, alone_from=-1, follows="")
@@ -103,11 +103,13 @@ class Opening:
     def open_if_stored(self, out: list[Decision], now: float) -> None:
         """Opens when everybody who was heard has stored the register."""
         core = self._core
+        if core.is_coordinated:
+            return  # what counts there is the coordinator's word, whatever the others have stored
         if core.phase is Phase.SWAPPING and all(core.keeper.has_stored(one) for one in self._asking.writes_to):
             self.open_reign(out, now)
 
     def open_reign(self, out: list[Decision], now: float) -> None:
-        """The register counts: the epoch is named in the history, and those who were heard may follow."""
+        """Names the epoch in the history and lets those who were heard follow: the register counts."""
         core = self._core
         promise = core.record.promise
         epoch = Epoch(promise.number, promise.id, core.log.end)
@@ -121,7 +123,9 @@ class Opening:
             self._welcoming.welcome(out, session, now)
 
     def _propose_epoch(self, out: list[Decision], register: Register) -> None:
-        """The order is: read, hear, take, flush, swap on what was read, open.
+        """Proposes the epoch to the coordinator.
+
+        The order is: read, hear, take, flush, swap on what was read, open.
 
         From here on the promise can't be taken back: the swap may happen although nobody tells us so.
         """
@@ -134,7 +138,7 @@ class Opening:
     # --- without a register -----------------------------------------------------------------------------------------
 
     def _open_without_register(self, out: list[Decision], now: float) -> None:
-        """Case 4, a group that begins; or a group of the version before, which gets its register later."""
+        """Opens a group that begins (case 4), or one of the version before, which gets its register later."""
         core = self._core
         record, promise, end = core.record, core.record.promise, core.log.end
         # Nobody was asked, and no operator has ordered it.

@@ -21,7 +21,7 @@ class Reign:
         self._membership, self._confirming = membership, confirming
 
     def begin(self, out: list[Decision], epoch: Epoch, now: float) -> None:
-        """The epoch is on record: from here on this node writes in it."""
+        """Begins to write in the epoch, which is on record."""
         core = self._core
         core.enter(Phase.OPEN)
         core.ordered = False
@@ -31,14 +31,14 @@ class Reign:
         self._confirming.confirm(out)
 
     def end(self, out: list[Decision], text: str, number: int, *, asking: bool) -> None:
-        """Nothing is acknowledged any more; `asking`: this node tries to reign again."""
+        """Stops acknowledging; `asking` says that this node tries to reign again."""
         acks = self._core.acks
         acks.fail_all(PutStatus.SERVICE_NOT_AVAILABLE, f"this broker is no longer the master: {text}")
         acks.forget_replicas(f"this broker is no longer the master: {text}")
         out.append(SteppedDown(text, number, asking))
 
     def step_down(self, out: list[Decision], text: str, number: int, now: float) -> None:
-        """Somebody else reigns, or the operator says so: over for good."""
+        """Ends the reign for good: somebody else reigns, or the operator says so."""
         core = self._core
         self.end(out, text, number, asking=False)
         core.provisional = False

@@ -24,13 +24,13 @@ class Rivals:
     # --- a number ---------------------------------------------------------------------------------------------------
 
     def ordered(self, out: list[Decision], number: int, text: str, now: float) -> None:
-        """Somebody else told of a higher epoch (a registration reply, a promote order), or the operator demotes."""
+        """Follows an order to step down: somebody told of a higher epoch, or the operator demotes."""
         core = self._core
         if core.phase is not Phase.DEPOSED and (number > core.number or number == 0):
             self._reign.step_down(out, text, number, now)
 
     def refused(self, out: list[Decision], session: Session, refuse: Refuse, now: float) -> None:
-        """A replica ends its session, perhaps because it serves a higher epoch."""
+        """Takes the refusal of a replica that ends its session, perhaps because it serves a higher epoch."""
         core = self._core
         is_higher = refuse.number > core.number and core.is_open and session.proven
         text = f"{session.replica or session.peer}: {refuse.text}"
@@ -46,7 +46,7 @@ class Rivals:
     def promised_other(
         self, out: list[Decision], session: Session, promised: Promise, hello: Hello, now: float
     ) -> None:
-        """A replica serves an epoch that is not ours: somebody else reigns or asks."""
+        """Decides what to do about a replica that serves another epoch than ours: somebody else reigns or asks."""
         core = self._core
         text = (
             f"replica {hello.replica} serves epoch {promised.number}/{promised.id[:8]}, ours is {core.number}; "
@@ -70,7 +70,7 @@ class Rivals:
     # --- a register -------------------------------------------------------------------------------------------------
 
     def met_another_register(self, out: list[Decision], session: Session, hello: Hello, now: float) -> bool:
-        """Whether a replica has a newer register, one of another group, or one that does not name this node."""
+        """Returns whether a replica has a newer register, one of another group, or one that does not name this node."""
         core = self._core
         mine, theirs = core.register, hello.register
         if theirs is not None and mine is not None and theirs.group_id != mine.group_id:
@@ -97,7 +97,7 @@ class Rivals:
         return False
 
     def _abandon_group(self, out: list[Decision], text: str, now: float) -> None:
-        """A group that this node began without knowing of the one that exists, and that nobody has joined."""
+        """Abandons a group that this node began without knowing of the one that exists, and that nobody has joined."""
         core = self._core
         out.append(Note("abandons-group", text, loud=True))
         core.keeper = RegisterKeeper(core.record.replica, None)
@@ -106,7 +106,7 @@ class Rivals:
         self._ask_again(out, core.number, text, now)
 
     def _ask_again(self, out: list[Decision], above: int, text: str, now: float) -> None:
-        """The reign is over; it asks with a higher number, and opens again if those it needs are heard."""
+        """Ends the reign and asks with a higher number; opens again if those it needs are heard."""
         core = self._core
         if core.is_open:
             self._reign.end(out, text, above, asking=True)
@@ -141,7 +141,7 @@ class Rivals:
     # --- the coordinator's register ---------------------------------------------------------------------------------
 
     def swapped(self, out: list[Decision], register: Register, now: float) -> None:
-        """The coordinator has what was proposed: it counts."""
+        """Makes what was proposed count: the coordinator has it."""
         core = self._core
         if core.proposal is None or core.proposal[0] != register:
             return
@@ -158,7 +158,7 @@ class Rivals:
             self._asking.decide(out, now)
 
     def learned(self, out: list[Decision], register: Register, now: float) -> None:
-        """The coordinator has this one: perhaps our own proposal, perhaps somebody else's."""
+        """Takes the register that the coordinator has: perhaps our own proposal, perhaps somebody else's."""
         core = self._core
         if core.proposal is not None and core.proposal[0] == register:
             self.swapped(out, register, now)

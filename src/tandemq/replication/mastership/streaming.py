@@ -30,7 +30,10 @@ class Streaming:
     # --- what and whom ----------------------------------------------------------------------------------------------
 
     def next_batch(self, session_id: int, now: float) -> Batch | None:
-        """What to send next on a session; None if it has everything, may not have more now, or is not streaming."""
+        """Returns what to send next on a session.
+
+        None if it has everything, may not have more now, or is not streaming.
+        """
         core, session = self._core, self._followers.sessions.get(session_id)
         if session is None or not session.is_streaming or not core.is_open:
             return None
@@ -45,7 +48,7 @@ class Streaming:
         return Batch(session.sent, size) if size > 0 else None
 
     def is_throttled(self, session_id: int) -> bool:
-        """Whether a session has bytes to get that the rate cap holds back."""
+        """Returns whether a session has bytes to get that the rate cap holds back."""
         session = self._followers.sessions.get(session_id)
         return session is not None and session.is_streaming and session.sent < self._core.log.end
 
@@ -62,7 +65,7 @@ class Streaming:
     # --- frames -----------------------------------------------------------------------------------------------------
 
     def frame_header(self, session_id: int, data: memoryview | bytes) -> bytes:
-        """What goes before the bytes of a batch; `data` are all of them."""
+        """Returns what goes before the bytes of a batch; `data` are all of them."""
         core, session = self._core, self._followers.sessions[session_id]
         if session.classic:
             return ha_classic.encode_transfer_header(session.sent, len(data))
@@ -97,7 +100,7 @@ class Streaming:
         return None if session is None or session.seal is None or place in self.digests else place
 
     def put_digest(self, place: Place, digest: bytes) -> None:
-        """Log bytes were summed.  Within a reign the same place holds the same bytes."""
+        """Keeps the sum of log bytes: within a reign the same place holds the same bytes."""
         self.digests[place] = digest
         while len(self.digests) > DIGESTS_MAX:
             del self.digests[next(iter(self.digests))]
@@ -117,13 +120,13 @@ class Streaming:
         return frame if session.seal is None else ha.sealed(frame, session.seal)
 
     def sent(self, session_id: int, stop: int, now: float) -> None:
-        """A frame with log bytes up to `stop` is on its way."""
+        """Notes that a frame with log bytes up to `stop` is on its way."""
         self._followers.sessions[session_id].was_sent(stop, now)
 
     # --- frames without bytes ---------------------------------------------------------------------------------------
 
     def heartbeat(self, out: list[Decision], session: Session, now: float) -> None:
-        """A frame without bytes: this master lives, and so much is confirmed."""
+        """Returns a frame without bytes: this master lives, and so much is confirmed."""
         core = self._core
         session.last_sent = now
         if session.classic:
@@ -134,7 +137,7 @@ class Streaming:
         out.append(Send(session.id, frame, session.seal))
 
     def news(self, out: list[Decision], now: float) -> None:
-        """The confirmed offset for slaves that have all bytes but not the news; called soon after it moved."""
+        """Sends the confirmed offset to slaves that have all bytes but do not know it; called soon after it moved."""
         for session in self._followers.sessions.values():
             if self._is_owed_news(session):
                 self.heartbeat(out, session, now)

@@ -21,7 +21,7 @@ class Taking:
         self._taken = bytearray()
 
     def begin(self, out: list[Decision], register: Register | None, now: float) -> None:
-        """Everybody needed was heard: the furthest log first, then the log on disk.
+        """Takes the furthest log first and then makes it durable: everybody needed was heard.
 
         `register`: says whose logs count; None in a group that has none yet.
         """
@@ -33,7 +33,7 @@ class Taking:
             self._take(out, furthest, now)
 
     def _furthest(self, register: Register | None) -> Session | None:
-        """The replica whose log is newer than ours."""
+        """Returns the replica whose log is newer than ours."""
         core = self._core
         heard, end, record = self._followers.heard(), core.log.end, core.record
         if register is not None:
@@ -75,7 +75,7 @@ class Taking:
             self._taken_all(out)
 
     def received(self, out: list[Decision], session: Session, event: Head | Chunk, now: float) -> None:
-        """Log bytes of the donor."""
+        """Takes log bytes of the donor."""
         log = self._core.log
         if isinstance(event, Head):
             if event.size and event.offset != log.end + len(self._taken):
@@ -102,7 +102,7 @@ class Taking:
         out.append(Prepare())
 
     def left(self, session: Session) -> None:
-        """A session has ended: with the donor's, all are asked again."""
+        """Asks all again if the session that ended was the donor's."""
         if session.id == self._donor:
             self._donor = None
             self._core.enter(Phase.ASKING)

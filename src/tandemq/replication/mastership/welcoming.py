@@ -17,11 +17,14 @@ class Welcoming:
         self._core, self._followers, self._membership = core, followers, membership
 
     def put_off(self, out: list[Decision], session: Session, now: float) -> None:
-        """It is heard, but this master is not open yet: it waits, and is told so again and again."""
+        """Lets a replica that was heard wait while this master is not open, and tells it so again and again."""
         self._followers.send(out, session, self._frame(session, is_open=False), now)
 
     def welcome(self, out: list[Decision], session: Session, now: float) -> None:
-        """This master is open: the slave cuts its log to the common point and says from where it follows."""
+        """Tells the slave of an open master the history.
+
+        It cuts its log to the common point and says from where it follows.
+        """
         hello, core = session.hello, self._core
         assert hello is not None
         agreed = common_point(core.record.history, core.log.end, session.history, hello.end)
@@ -48,14 +51,14 @@ class Welcoming:
         )
 
     def start_of_empty(self, last_file_only: bool = False) -> int:
-        """Where a slave without a log begins."""
+        """Returns where a slave without a log begins."""
         log = self._core.log
         if last_file_only or self._core.terms.last_file_only:
             return max(log.first, log.end - log.end % log.segment_size)
         return log.first
 
     def started(self, out: list[Decision], session: Session, start: Start, now: float) -> None:
-        """A slave says from where it follows: checked before any of its acks may count (rule 2)."""
+        """Checks from where a slave says that it follows, before any of its acks may count (rule 2)."""
         core = self._core
         if start.number != core.number:
             return  # for an epoch we no longer ask for

@@ -33,8 +33,11 @@ from tandemq.spark.options import (
     SinkOptions,
     parse,
 )
+from tandemq.spark.runtime.stderr_filter import quiet_stderr
 from tandemq.spark.source import table_options
 from tandemq.spark.source.asked import Asked, taken_from
+
+quiet_stderr()  # of a process that plans: Spark ends those that were idle for a minute, and pyspark prints a traceback
 
 
 class RefusedStream(DataSourceStreamReader):

@@ -1,6 +1,8 @@
 """What Spark's Python data source API punishes without a word: each rule here cost somebody rows or an afternoon."""
 
 import inspect
+import subprocess
+import sys
 
 import pytest
 from pyspark.sql.datasource import (
@@ -88,3 +90,16 @@ def test_a_sink_that_cannot_write_says_why() -> None:
         RocketMQSource({}).writer(StructType([]), overwrite=False)
     with pytest.raises(ConfigError, match="can't be overwritten"):
         RocketMQSource({"nameserver": "n:1", "topic": "t"}).writer(StructType([]), overwrite=True)
+
+
+@pytest.mark.parametrize(("main", "kind"), [("pyspark.daemon", "QuietStream"), ("my.job", "TextIOWrapper")])
+def test_processes_that_plan_are_silent_about_their_end(main: str, kind: str) -> None:
+    """Spark ends those that were idle for a minute, and pyspark's daemon prints a traceback for each."""
+    program = (
+        "import sys, types\n"
+        f"sys.modules['__main__'].__spec__ = types.SimpleNamespace(name={main!r})\n"
+        "import pyspark_tandemq\n"
+        "print(type(sys.stderr).__name__)"
+    )
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == kind
