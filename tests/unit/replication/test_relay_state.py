@@ -7,6 +7,7 @@ import pytest
 
 from tandemq.codec import ha_classic
 from tandemq.codec.ha_reasons import Reason
+from tandemq.replication.classic_slave_state import ClassicSlaveState
 from tandemq.replication.decisions import Append, Close, Decision, LogEnds, Note, Send
 from tandemq.replication.epochs import Epoch, History, Promise, ReplicaRecord
 from tandemq.replication.relay_state import (
@@ -17,7 +18,7 @@ from tandemq.replication.relay_state import (
     RelayTerms,
 )
 from tandemq.replication.served import UNPROVEN_MAX
-from tandemq.replication.slave_state import ClassicSlaveState, SlaveState, SlaveTerms
+from tandemq.replication.slave_state import SlaveState, SlaveTerms
 
 SEGMENT = 1 << 16
 LOG = bytes(range(256)) * 200
