@@ -16,7 +16,7 @@ TandemError
 │  ├─ RequestTimeout
 │  └─ KeyWanted             replication.metadata: a broker of ours has a key, and we another one or none
 ├─ ReplyError               the peer answered no; carries the response code
-│  └─ WriteRefused          broker.writer: this broker takes no writes at the moment
+│  └─ WriteRefused          broker.write_gate: this broker takes no writes at the moment
 ├─ InvalidRequest           what a client asked of a broker makes no sense
 │  ├─ BadExpression         broker.subscriptions: a tag expression that can't be parsed
 │  ├─ BadTimer              broker.services.timers: a time that is no number or too far away
