@@ -409,7 +409,7 @@ class Failover:
     async def _old_lease_ends(self, lease: int) -> None:
         await self.lease.old_one_ends(lease)
         await asyncio.sleep(max(0.0, self.fence.alone_from - self._clock.monotonic()))
-        if self.pair.node.master is not None and self.pair.node.is_open:
+        if self.pair.node.master is not None and self.pair.node.is_open and not self.fence.is_closed:
             self.pair.node.master.settle()
             self._broker.start_services()
 
@@ -451,7 +451,7 @@ class Failover:
 
     async def _go_on(self) -> None:
         if self.pair.node.is_open and not self.fence.is_closed:
-            self._broker.allow_writes()
+            self._broker.allow_writes(services=not self.fence.wants_copies)  # `_old_lease_ends` starts them else
             self.pair.tell_name_servers()
             if self.pair.node.master is not None:
                 self.pair.node.master.settle()

@@ -93,3 +93,42 @@ def test_without_its_coordinator_a_store_does_not_open(tmp_path: Path) -> None:
                     await manual.replication.promote(BrokerRole.SYNC_MASTER, accept_loss=True)  # type: ignore[attr-defined]
 
     asyncio.run(story())
+
+
+def test_services_wait_for_the_old_lease_also_after_the_own_one_lapsed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Until the former master's lease has ended it may still deliver delayed messages."""
+
+    async def story() -> None:
+        async with FakeEtcd() as etcd, broker_at(etcd, tmp_path) as broker:
+            await until(lambda: broker.writer.refusal is None)
+            failover = broker.replication.failover  # type: ignore[attr-defined]
+            started: list[bool] = []
+            monkeypatch.setattr(broker, "start_services", lambda: started.append(True))
+            failover.fence.alone_from = float("inf")
+            await failover._go_on()
+            assert started == []
+            failover.fence.alone_from = float("-inf")
+            await failover._go_on()
+            assert started == [True]
+
+    asyncio.run(story())
+
+
+def test_a_master_without_a_lease_starts_no_services_when_the_old_lease_ends(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def story() -> None:
+        async with FakeEtcd() as etcd, broker_at(etcd, tmp_path) as broker:
+            await until(lambda: broker.writer.refusal is None)
+            failover = broker.replication.failover  # type: ignore[attr-defined]
+            started: list[bool] = []
+            monkeypatch.setattr(broker, "start_services", lambda: started.append(True))
+            await failover._old_lease_ends(0)
+            assert started == [True]
+            monkeypatch.setattr(failover.fence, "_now", lambda: float("inf"))
+            await failover._old_lease_ends(0)
+            assert started == [True]
+
+    asyncio.run(story())
