@@ -22,7 +22,7 @@ from tandemq.codec.ha_register import Member, Register
 from tandemq.errors import CodecError, CoordinatorError, RemotingError, ReplicationError
 from tandemq.replication.candidacy import RETRY_SECONDS, Candidacy, Standing
 from tandemq.replication.decisions import Propose
-from tandemq.replication.election import Candidate, Step, Verdict, View, decide, gives_way, hindrance_of
+from tandemq.replication.election import Candidate, ElectionVerdict, Step, View, decide, gives_way, hindrance_of
 from tandemq.replication.epochs import place_of, rank
 from tandemq.replication.fence import Fence
 from tandemq.replication.known_keys import Holder
@@ -75,7 +75,7 @@ class Failover:
         """Reigns that began here since the start, by reason."""
         self.refusal = UNREAD
         """Why this node takes no part; empty when it does."""
-        self.verdict = Verdict(Step.REST, UNREAD)
+        self.verdict = ElectionVerdict(Step.REST, UNREAD)
         self._wake = asyncio.Event()
         self.candidacy = Candidacy(pair.node.record.replica, self.lease.seconds, self._clock.monotonic())
         self.was_handed = False
@@ -180,7 +180,7 @@ class Failover:
                     await self.succession.consider(now)
             except (CoordinatorError, ReplicationError, OSError) as error:
                 log.warning("%s: came to nothing: %s", verdict.step.value, error)
-                verdict = Verdict(Step.REST, str(error))
+                verdict = ElectionVerdict(Step.REST, str(error))
                 self.candidacy.came_to_nothing(self._clock.monotonic())
             if verdict.step is Step.REST:
                 pause = min(verdict.again_at - self._clock.monotonic(), self.lease.seconds / 2)
@@ -216,7 +216,7 @@ class Failover:
         epoch, end, _ = rank(node.record.history, self._broker.store.appended, node.record.alone_from)
         return Candidate(replica=node.record.replica, epoch=epoch, end=end, priority=self.priority)
 
-    async def _do(self, verdict: Verdict) -> None:
+    async def _do(self, verdict: ElectionVerdict) -> None:
         if verdict.step is Step.ASK:
             self.candidacy.asked(await self.candidates(), self._clock.monotonic())
         elif verdict.step is Step.BEGIN:

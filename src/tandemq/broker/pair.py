@@ -26,7 +26,7 @@ from tandemq.broker.pair_tables import NEVER, BrokerTables
 from tandemq.broker.pair_tls import ha_tls
 from tandemq.broker.peer_book import PeerBook
 from tandemq.broker.registration import Registered
-from tandemq.broker.reign import Own, Seen, Step, Verdict, View, decide
+from tandemq.broker.reign import Own, RoleVerdict, Seen, Step, View, decide
 from tandemq.codec.codes import ResponseCode
 from tandemq.codec.command import Command, encode_response
 from tandemq.codec.ha_reasons import Reason
@@ -101,7 +101,7 @@ class Pair:
         self._slave_id = broker.live.broker.broker_id
         """The id to take as a slave; 0 when it has to be found."""
         self._changing = asyncio.Lock()
-        self._waits: Verdict | None = None
+        self._waits: RoleVerdict | None = None
         """Set while this node has a master's role but waits for word from its group before it plays it."""
         self._may_go_on = asyncio.Event()
         """The operator lets it go on without that word."""
@@ -316,7 +316,7 @@ class Pair:
         else:
             await self._be_master()
 
-    def _decide(self, view: View, *, waited: bool = False) -> Verdict:
+    def _decide(self, view: View, *, waited: bool = False) -> RoleVerdict:
         record = self.node.record
         last = record.last_reign
         own = Own(
@@ -332,7 +332,7 @@ class Pair:
         allowed = self._live.replication.open_without_replicas or self._may_go_on.is_set()
         return decide(own, view, waited=waited, allowed=allowed)
 
-    def _say_follows(self, verdict: Verdict) -> None:
+    def _say_follows(self, verdict: RoleVerdict) -> None:
         log.warning(
             "configured as %s, but %s: this broker starts as a SLAVE and follows it. To make it master again use "
             "`tandemq broker promote`",
@@ -342,7 +342,7 @@ class Pair:
         self.node.count("starts-as-slave")
         self._registered_master = verdict.address
 
-    def _wait_for_word(self, verdict: Verdict) -> None:
+    def _wait_for_word(self, verdict: RoleVerdict) -> None:
         wait = self._live.replication.rejoin_wait_ms / 1000
         text = f"{verdict.why}; one of them may be the master now"
         if self._waits is None:
@@ -404,7 +404,7 @@ class Pair:
             if self._broker.is_master:
                 await self._obey(self._decide(view, waited=True))
 
-    async def _obey(self, verdict: Verdict) -> None:
+    async def _obey(self, verdict: RoleVerdict) -> None:
         """What a playing master does about another one."""
         if self.node.master is None:
             return

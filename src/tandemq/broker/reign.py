@@ -96,17 +96,17 @@ class Step(Enum):
 
 
 @dataclass(frozen=True, slots=True)
-class Verdict:
+class RoleVerdict:
     step: Step
     why: str = ""
     address: str = ""
     """Whom to follow or to tell."""
 
 
-REIGN = Verdict(Step.REIGN)
+REIGN = RoleVerdict(Step.REIGN)
 
 
-def decide(own: Own, view: View, *, waited: bool, allowed: bool) -> Verdict:
+def decide(own: Own, view: View, *, waited: bool, allowed: bool) -> RoleVerdict:
     """What this node does next.
 
     `waited`: it has been looking for haRejoinWait.  `allowed`: the operator lets it go on without those that are
@@ -117,7 +117,7 @@ def decide(own: Own, view: View, *, waited: bool, allowed: bool) -> Verdict:
     return _open(own, view) if own.is_open else _not_open(own, view, waited or allowed, allowed)
 
 
-def _by_register(own: Own, view: View) -> Verdict:
+def _by_register(own: Own, view: View) -> RoleVerdict:
     ours = [one for one in view.seen if one.group_id == own.group_id]
     newest = max(ours, key=lambda one: (one.register[0], one.holder), default=None)
     # Two of a pair may open with one number, neither having heard the other; neither then has a second copy of what it
@@ -125,51 +125,51 @@ def _by_register(own: Own, view: View) -> Verdict:
     is_other = newest is not None and newest.holder != own.replica
     if newest is not None and is_other and (newest.register[0], newest.holder) > (own.register[0], own.replica):
         why = f"{newest.holder} holds epoch {newest.register[0]} of the group, this broker knew of {own.register[0]}"
-        return Verdict(Step.FOLLOW, why, newest.holder_address)
+        return RoleVerdict(Step.FOLLOW, why, newest.holder_address)
     for one in ours:
         if own.is_open and one.is_open and one.register[0] < own.register[0]:
             why = f"{one.address} still writes in epoch {one.register[0]}, this broker reigns in {own.register[0]}"
-            return Verdict(Step.TELL, why, one.address)
+            return RoleVerdict(Step.TELL, why, one.address)
     return REIGN
 
 
-def _open(own: Own, view: View) -> Verdict:
+def _open(own: Own, view: View) -> RoleVerdict:
     newest = max((one for one in view.seen if one.is_open), key=lambda one: one.claim, default=None)
     if newest is not None and newest.claim > own.claim:
-        return Verdict(Step.FOLLOW, f"{newest.address} reigns in epoch {newest.claim[0]}", newest.address)
+        return RoleVerdict(Step.FOLLOW, f"{newest.address} reigns in epoch {newest.claim[0]}", newest.address)
     for one in _followers(own, view):
         if one.claim > own.claim:
-            return Verdict(Step.FOLLOW, f"{one.address} follows {one.follows} in epoch {one.claim[0]}", one.follows)
+            return RoleVerdict(Step.FOLLOW, f"{one.address} follows {one.follows} in epoch {one.claim[0]}", one.follows)
     if newest is not None:
         why = f"{newest.address} still writes in epoch {newest.claim[0]}, this broker reigns in {own.claim[0]}"
-        return Verdict(Step.TELL, why, newest.address)
+        return RoleVerdict(Step.TELL, why, newest.address)
     return REIGN
 
 
-def _not_open(own: Own, view: View, waited: bool, allowed: bool) -> Verdict:
+def _not_open(own: Own, view: View, waited: bool, allowed: bool) -> RoleVerdict:
     newest = max((one for one in view.seen if one.is_open), key=lambda one: one.claim, default=None)
     if newest is not None and newest.claim >= own.reign:
         why = f"{newest.address} reigns in epoch {newest.claim[0]}, this broker's last was {own.reign[0]}"
-        return Verdict(Step.FOLLOW, why, newest.address)
+        return RoleVerdict(Step.FOLLOW, why, newest.address)
     for one in _followers(own, view):
         if one.claim > own.reign:
             why = f"{one.address} follows {one.follows} in epoch {one.claim[0]}, this broker's last was {own.reign[0]}"
-            return Verdict(Step.FOLLOW, why, one.follows)
+            return RoleVerdict(Step.FOLLOW, why, one.follows)
     for one in view.seen:
         if one.is_master and not one.is_open and one.claim > own.claim:
             why = (
                 f"{one.address} is about to open epoch {one.claim[0]}, this broker has asked for {own.claim[0]} at most"
             )
-            return Verdict(Step.FOLLOW, why, one.address)
+            return RoleVerdict(Step.FOLLOW, why, one.address)
     if view.holder in view.silent and not allowed:
-        return Verdict(Step.WAIT, f"{view.holder} is registered as master and does not answer", view.holder)
+        return RoleVerdict(Step.WAIT, f"{view.holder} is registered as master and does not answer", view.holder)
     if own.is_new and view.silent and not allowed:
         why = (
             f"this store is new, and {', '.join(view.silent)} of the same name did not answer whether there is a group"
         )
-        return Verdict(Step.WAIT, why, view.silent[0])
+        return RoleVerdict(Step.WAIT, why, view.silent[0])
     if view.silent and not view.servers_answered and not waited:
-        return Verdict(Step.WAIT, f"no name server answers, nor do {', '.join(view.silent)}", view.silent[0])
+        return RoleVerdict(Step.WAIT, f"no name server answers, nor do {', '.join(view.silent)}", view.silent[0])
     return REIGN
 
 

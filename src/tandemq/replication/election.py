@@ -31,7 +31,7 @@ class Step(Enum):
 
 
 @dataclass(frozen=True, slots=True)
-class Verdict:
+class ElectionVerdict:
     step: Step
     why: str
     again_at: float = float("inf")
@@ -82,36 +82,40 @@ class View:
     lease: float = 2.0
 
 
-def decide(view: View, now: float) -> Verdict:
+def decide(view: View, now: float) -> ElectionVerdict:
     """Returns what this node does next."""
     register = view.register
     if view.is_master:
-        return Verdict(Step.REST, "it reigns, or asks to")
+        return ElectionVerdict(Step.REST, "it reigns, or asks to")
     if view.refusal:
-        return Verdict(Step.REST, view.refusal)
+        return ElectionVerdict(Step.REST, view.refusal)
     if now < view.not_before:
-        return Verdict(Step.REST, "it has just tried", view.not_before)
+        return ElectionVerdict(Step.REST, "it has just tried", view.not_before)
     if register is None:
-        return Verdict(Step.REST, view.hindrance) if view.hindrance else Verdict(Step.BEGIN, "there is no group yet")
+        return (
+            ElectionVerdict(Step.REST, view.hindrance)
+            if view.hindrance
+            else ElectionVerdict(Step.BEGIN, "there is no group yet")
+        )
     if register.holder == view.replica:
-        return Verdict(Step.RESUME, "it holds the last reign")
+        return ElectionVerdict(Step.RESUME, "it holds the last reign")
     if register.paused:
-        return Verdict(Step.REST, "elections are paused: `tandemq ha resume`")
+        return ElectionVerdict(Step.REST, "elections are paused: `tandemq ha resume`")
     if view.holder_lives and not view.holder_is_dead:
-        return Verdict(Step.REST, f"{register.holder} reigns")
+        return ElectionVerdict(Step.REST, f"{register.holder} reigns")
     if view.is_fresh and replaces_holder(register, view.replica):
         wait = view.gone_since + 2 * view.lease
         why = "it takes the place of the store that was lost at its address"
-        return Verdict(Step.RESUME, why) if now >= wait else Verdict(Step.REST, f"later {why}", wait)
+        return ElectionVerdict(Step.RESUME, why) if now >= wait else ElectionVerdict(Step.REST, f"later {why}", wait)
     if why := why_not(register, view.replica, view.hindrance):
-        return Verdict(Step.REST, why)
+        return ElectionVerdict(Step.REST, why)
     if view.others is None or view.me is None:
-        return Verdict(Step.ASK, "the holder is missed")
+        return ElectionVerdict(Step.ASK, "the holder is missed")
     better = sum(1 for one in view.others if one.priority != NEVER and one.order > view.me.order)
     stands_at = view.asked_at + better * STAGGER
     if now >= stands_at:
-        return Verdict(Step.STAND, "the holder is missed, and nobody better stands")
-    return Verdict(Step.REST, f"{better} better candidates go first", stands_at)
+        return ElectionVerdict(Step.STAND, "the holder is missed, and nobody better stands")
+    return ElectionVerdict(Step.REST, f"{better} better candidates go first", stands_at)
 
 
 def gives_way(me: Candidate, other: Candidate) -> bool:

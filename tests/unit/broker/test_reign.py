@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from tandemq.broker.peer_book import ADDRESSES_MAX, PeerBook
-from tandemq.broker.reign import Own, Seen, Step, Verdict, View, decide
+from tandemq.broker.reign import Own, RoleVerdict, Seen, Step, View, decide
 from tandemq.sim.disk import MemoryDisk
 
 ME, OTHER, THIRD = "10.0.0.1:10911", "10.0.0.2:10911", "10.0.0.3:10911"
@@ -48,7 +48,7 @@ def test_a_lone_broker_reigns_at_once_with_and_without_a_name_server() -> None:
 def test_a_node_that_handed_over_and_restarts_follows_its_successor() -> None:
     own = Own(address=ME, reign=(2, "other"), claim=(2, "other"))
     view = View(seen=[open_master(2)], holder=OTHER)
-    assert decide(own, view, waited=False, allowed=False) == Verdict(
+    assert decide(own, view, waited=False, allowed=False) == RoleVerdict(
         Step.FOLLOW, f"{OTHER} reigns in epoch 2, this broker's last was 2", OTHER
     )
 
