@@ -513,7 +513,7 @@ class Broker:
     # the role -------------------------------------------------------------------------------------------------------
 
     def allow_writes(self, *, services: bool = True) -> None:
-        """Replication has settled what the log is: sends are taken, delayed messages and transactions go on.
+        """Takes sends and lets delayed messages and transactions go on: replication has settled what the log is.
 
         `services` False: these begin later, with `start_services`, when no other master can still run them.
         """
@@ -524,13 +524,13 @@ class Broker:
             self.start_services()
 
     async def forbid_writes(self, reason: str) -> None:
-        """No more writes from now on; whatever still waits for its copies is told that it can't have them."""
+        """Refuses writes from now on; tells whatever still waits for its copies that it can't have them."""
         self.writer.gate.refuse(reason)
         self.acks.fail_all(PutStatus.SERVICE_NOT_AVAILABLE, reason)
         await self._stop_master_services()
 
     async def change_role(self, role: BrokerRole, broker_id: int) -> None:
-        """Promotion or demotion; who writes is decided by `allow_writes` and `forbid_writes`.
+        """Promotes or demotes; who writes is decided by `allow_writes` and `forbid_writes`.
 
         Name servers learn of it at once, of a master's end with its successor; parked pulls are answered, because what
         a slave holds back a master corrects.
@@ -566,7 +566,7 @@ class Broker:
         self.store.mention_idle_queues(self.writer.append_mark)
 
     def start_services(self) -> None:
-        """What only the writer of the group does: deliver delayed messages, settle transactions."""
+        """Starts what only the writer of the group does: deliver delayed messages, settle transactions."""
         told = self.progress_log.last()
         end_of = self.store.queue_end
         self.delay_schedule.begin(
@@ -585,7 +585,10 @@ class Broker:
         self.progress_log.end()
 
     async def rest_services(self) -> None:
-        """Before a hand-over, while they may still write how far they have come; `allow_writes` wakes them again."""
+        """Rests the services before a hand-over, while they may still write their progress.
+
+        `allow_writes` wakes them.
+        """
         await self._stop_master_services()
 
     def _tables_true_at(self) -> int:
@@ -597,7 +600,7 @@ class Broker:
         return ServiceProgress(dict(self.delay_schedule.offsets), ledger.half_offset, ledger.op_offset)
 
     def _agree_with_log(self) -> None:
-        """What the tables say must be true of this log: no group is beyond it, no topic in it is unknown."""
+        """Makes the tables true of this log: no group is beyond it, no topic in it is unknown."""
         taken_back = self.offsets.clamp(self.store.queue_end)
         if taken_back:
             some = ", ".join(f"{group} on {topic}-{queue_id}" for topic, group, queue_id in taken_back[:10])
@@ -611,12 +614,12 @@ class Broker:
         self._adopt({key for key in list(reader.queues()) if reader.queue_range(*key)[1] > reader.queue_range(*key)[0]})
 
     def _adopt(self, queues: Queues) -> None:
-        """Topics that only the log knows."""
+        """Adopts topics that only the log knows."""
         for topic in self.topics.adopt(queues):
             log.warning("topic %s has messages in the log and was not known here: it is taken in", topic)
 
     def log_was_cut(self) -> None:
-        """A part of the log is gone, and with it what the tables say about it."""
+        """Forgets what the tables say about a part of the log that is gone."""
         self._agree_with_log()
         self.idempotence.log_was_cut()
 

@@ -35,7 +35,7 @@ class ClassicMaster:
         return MasterLog(max(first, 0), end, await self._segment_size(address))
 
     async def _segment_size(self, address: str) -> int:
-        """0 where it does not tell: some clusters let administrators alone see a broker's configuration."""
+        """Returns 0 where it does not tell: some clusters show a broker's configuration to administrators only."""
         try:
             text = (await self._ask(address, Command(RequestCode.GET_BROKER_CONFIG))).decode(errors="replace")
         except OSError:

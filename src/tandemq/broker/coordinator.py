@@ -28,7 +28,7 @@ WATCH_PAUSE = 0.2
 
 
 def tls_context(config: ReplicationConfig) -> ssl.SSLContext:
-    """The context of connections to `etcds://`; ConfigError names option and file."""
+    """Returns the context of connections to `etcds://`; raises ConfigError that names option and file."""
     try:
         context = ssl.create_default_context(cafile=config.coordinator_ca_path or None)
     except (OSError, ssl.SSLError) as error:

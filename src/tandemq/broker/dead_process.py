@@ -6,7 +6,7 @@ PROBE_SECONDS = 0.3
 
 
 async def is_refused(host: str, port: int) -> bool:
-    """Whether a host answers that nobody listens on a port: not silence, not an unreachable network."""
+    """Returns whether a host answers that nobody listens on a port: not silence, not an unreachable network."""
     try:
         async with asyncio.timeout(PROBE_SECONDS):
             _, writer = await asyncio.open_connection(host, port)

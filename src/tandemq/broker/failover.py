@@ -117,7 +117,7 @@ class Failover:
         return known if known is not None and not is_newer(stored, known) else stored
 
     def address_of(self, replica: str) -> str:
-        """Where a replica's broker is, as far as the register or its identity tells."""
+        """Returns where a replica's broker is, as far as the register or its identity tells."""
         return address_of(self.register, replica) if self.register is not None else place_of(replica)
 
     @property
@@ -138,7 +138,7 @@ class Failover:
         self._wake.set()
 
     def learned(self, register: Register) -> None:
-        """etcd has a newer register."""
+        """Takes a newer register that etcd has."""
         master = self.pair.node.master
         if register.holder != self.pair.node.record.replica:
             self.candidacy.hands_over = False
@@ -230,14 +230,14 @@ class Failover:
             await self.stand("dead" if self.candidacy.is_dead(self.coordinator.register) else "lease")
 
     async def _somebody_has_more(self) -> bool:
-        """A store without a message does not begin a group that one with messages is about to join."""
+        """Returns whether one with messages is about to join: a store without any does not begin a group then."""
         if self._broker.store.appended > 0:
             return False
         view = await self.pair.look_around()
         return any(one.end > 0 for one in view.seen)
 
     async def candidates(self) -> tuple[Candidate, ...]:
-        """The other in-sync replicas that answer and may be elected."""
+        """Returns the other in-sync replicas that answer and may be elected."""
         register, here = self.coordinator.register, self.pair.node.record.replica
         if register is None:
             return ()
@@ -255,7 +255,7 @@ class Failover:
         return found if found is not None and found.replica == member.replica else None
 
     def shown(self) -> dict[str, Any]:
-        """What operators see: coordinator, lease, who may be elected and why not the others."""
+        """Returns what operators see: coordinator, lease, who may be elected and why not the others."""
         register, coordinator = self.coordinator.register, self.coordinator
         return {
             "place": str(coordinator.client.place),
@@ -288,7 +288,7 @@ class Failover:
         return self._clock.monotonic() - since if since is not None else 0.0
 
     def facts(self) -> dict[str, str]:
-        """What the others are told who decide who stands."""
+        """Returns what the others are told who decide who stands."""
         me = self._me()
         return {
             "tandemqRank": f"{me.epoch}.{me.end}",
@@ -354,7 +354,7 @@ class Failover:
         return node.is_open
 
     def announced(self, told: Mapping[str, str]) -> None:
-        """Another one says that it is the master, or stands, while this one stands."""
+        """Takes the word of another one that it is the master, or stands, while this one stands."""
         other, master = _candidate_of(told), self.pair.node.master
         if other is None or master is None or master.state.phase is not Phase.ASKING or not self._gives_way:
             return
@@ -368,13 +368,13 @@ class Failover:
     # --- swaps ------------------------------------------------------------------------------------------------------
 
     def propose(self, proposal: Propose) -> None:
-        """A master wants the register changed."""
+        """Proposes a change of the register that a master wants."""
         task = asyncio.get_running_loop().create_task(self._swap(proposal), name="swap the register")
         self._swaps.add(task)
         task.add_done_callback(self._swaps.discard)
 
     async def _swap(self, proposal: Propose) -> None:
-        """Until the outcome is known, or nobody wants to know it any more."""
+        """Swaps until the outcome is known, or nobody wants to know it any more."""
         node, coordinator = self.pair.node, self.coordinator
         expected, new = proposal
         claim = None
@@ -402,7 +402,7 @@ class Failover:
             return
 
     def _fence_old(self, old_lease: int, was_here: bool) -> None:
-        """Before the first acknowledgement of a new reign: does another one's lease still live?"""
+        """Asks, before the first acknowledgement of a new reign, whether another one's lease still lives."""
         if self.lease.state.opens_over(old_lease, was_here=was_here, was_handed=self.was_handed):
             self.pair.spawn(self._old_lease_ends(old_lease), "the old lease")
 
@@ -416,12 +416,15 @@ class Failover:
     # --- a dead process ---------------------------------------------------------------------------------------------
 
     def session_lost(self) -> None:
-        """The session with the master has ended: is its process dead, or only the link?"""
+        """Finds out, after the session with the master ended, whether its process is dead or only the link."""
         if self._probing is None or self._probing.done():
             self._probing = asyncio.get_running_loop().create_task(self._probe(), name="probe the holder")
 
     async def _probe(self) -> None:
-        """Refused on both ports by its own host, and no session: the process is gone, its lease holds nobody up."""
+        """Declares the process dead if its own host refuses both ports and there is no session.
+
+        Its lease holds nobody up.
+        """
         register, address = self.coordinator.register, self.holder_address
         host, _, port = address.rpartition(":")
         if register is None or not port.isdecimal():
@@ -457,7 +460,7 @@ class Failover:
                 self.pair.node.master.settle()
 
     def closed(self, deposed: bool) -> None:
-        """The reign of this node is over; `deposed`: it does not try to win it back."""
+        """Ends the reign of this node; `deposed` says that it does not try to win it back."""
         if not deposed:
             return
         if self.candidacy.hands_over:
@@ -466,11 +469,11 @@ class Failover:
             self.pair.spawn(self.lease.give_up(), "give up the lease")
 
     def look(self) -> None:
-        """Something has changed: decides again."""
+        """Decides again, because something has changed."""
         self._wake.set()
 
     def hands_over(self) -> None:
-        """This master steps down for another one."""
+        """Steps down for another one."""
         self.candidacy.begins_hand_over(self._clock.monotonic())
 
     # --- without etcd -----------------------------------------------------------------------------------------------
@@ -481,12 +484,15 @@ class Failover:
         return master.vouched_until() if master is not None else float("-inf")
 
     def vouch(self, master: str, epoch: int, now: float) -> str:
-        """The master that this node follows asks for its word, on the HA session; why it is not given."""
+        """Gives its word to the master that this node follows, on the HA session.
+
+        Returns why it is not given, if so.
+        """
         return self.candidacy.vouch(master, epoch, self.register, self.coordinator.keys, now)
 
 
 def _candidate_of(told: Mapping[str, str]) -> Candidate | None:
-    """What another one says of itself; None if it does not say, or why it may not be elected."""
+    """Returns what another one says of itself; None if it does not say, or why it may not be elected."""
     epoch, _, end = told.get("tandemqRank", "").partition(".")
     if told.get("tandemqHindrance") or not (epoch.isdecimal() and end.isdecimal()):
         return None

@@ -36,13 +36,13 @@ class MessageFilter:
     """Characters of the expression, by which it is counted while a pull waits with it."""
 
     def matches(self, tags_code: int, properties: Mapping[str, str]) -> bool:
-        """Both tests at once, for a message at hand."""
+        """Returns whether a message at hand passes both tests."""
         if self.match_code is not None and not self.match_code(tags_code):
             return False
         return self.sql is None or self.sql.matches(properties)
 
     def keep(self, records: list[memoryview]) -> list[memoryview]:
-        """The records whose properties pass; each view is one whole record of the log."""
+        """Returns the records whose properties pass; each view is one whole record of the log."""
         sql = self.sql
         if sql is None:
             return records
@@ -50,7 +50,7 @@ class MessageFilter:
 
 
 def message_filter(subscription: Subscription, *, property_filter: bool) -> MessageFilter:
-    """The filter of a subscription; ReplyError with upstream's code says why it can't be had."""
+    """Returns the filter of a subscription; raises ReplyError with upstream's code, which says why it can't be had."""
     if subscription.is_tag:
         return _tag_filter(subscription.expression) if subscription.match_code is not None else EVERYTHING
     kind = subscription.expression_type

@@ -110,12 +110,12 @@ class Forwarder:
         return {PairCode.FORWARD: self.take}
 
     def expect_hand_over(self) -> None:
-        """The reign changes now: requests wait for a moment for whoever opens, instead of being refused."""
+        """Makes requests wait for a moment for whoever opens, instead of refusing them: the reign changes now."""
         self._holds_until = self._clock.monotonic() + self._timeout_ms() / 1000
         self.changed()
 
     def changed(self) -> None:
-        """Somebody opened, or another master is known: what waits looks again."""
+        """Lets what waits look again: somebody opened, or another master is known."""
         self._changed.set()
         self._changed = asyncio.Event()
 
@@ -169,7 +169,7 @@ class Forwarder:
             await self._pause(changed, PAUSE_SECONDS)
 
     async def _here(self, connection: Connection, command: Command) -> Reply:
-        """This node has opened meanwhile."""
+        """Gives the request to this node's own handlers: it has opened meanwhile."""
         assert self.dispatcher is not None
         answer = self.dispatcher.run(connection, command)
         reply: Reply = await answer if inspect.isawaitable(answer) else answer

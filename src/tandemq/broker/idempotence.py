@@ -214,7 +214,7 @@ class Idempotence:
         return RepeatCheck(0, known, problem)
 
     def _check_repeated(self, claim: Claim, known: Known, messages: Callable[[], Sequence[Message]]) -> RepeatCheck:
-        """Messages of which some or all are stored."""
+        """Checks messages of which some or all are stored."""
         if known.sequence > claim.last:
             return RepeatCheck(claim.messages, known)
         repeated = [message for message in messages() if message.sequence <= known.sequence]
@@ -228,7 +228,7 @@ class Idempotence:
         return RepeatCheck(0, known, problem, is_final=True)
 
     def _check_first(self, claim: Claim, known: Known | None) -> RepeatCheck:
-        """The first messages of a micro-batch."""
+        """Checks the first messages of a micro-batch."""
         if known is None:
             if 0 < claim.since_ms <= self.forgotten_ms:
                 return RepeatCheck(
@@ -249,7 +249,7 @@ class Idempotence:
         return RepeatCheck(0, known)
 
     def appended(self, producer: str, last: Known) -> None:
-        """The messages of a producer up to this one are in the log now."""
+        """Notes that the messages of a producer up to this one are in the log now."""
         known = self._recent.get(producer)
         if known is None or last.sequence > known.sequence:
             self._recent[producer] = last
@@ -368,7 +368,7 @@ class Idempotence:
         self.forgotten_ms = max(self.forgotten_ms, stored_ms)
 
     def truncate(self, offset: int) -> None:
-        """The log was truncated to `offset`, or this node began to follow another: what was recent may be gone."""
+        """Forgets what was recent: the log was truncated to `offset`, or this node began to follow another."""
         self._recent.clear()
         self._truncations += 1
         if self.scanned > offset:
@@ -377,7 +377,7 @@ class Idempotence:
             self.scanned = 0
 
     def begin_writing(self, end: int) -> None:
-        """This node becomes the master of a log that ends at `end`."""
+        """Prepares this node to be the master of a log that ends at `end`."""
         self.truncate(end)
         self.horizon = end
 

@@ -64,7 +64,7 @@ class IdempotentSends:
             await self._file.settled()
 
     def begin_writing(self) -> None:
-        """This node takes sends from now on."""
+        """Takes sends from now on."""
         self._is_master = True
         self.table.begin_writing(self._store.appended)
 
@@ -72,7 +72,7 @@ class IdempotentSends:
         self._is_master = False
 
     def log_was_cut(self) -> None:
-        """What was read of the part that is gone says nothing about what comes in its place."""
+        """Forgets what was read of the part that is gone: it says nothing about what comes in its place."""
         if self.table.scanned > self._store.dispatched:
             self.table.truncate(self._store.dispatched)
 
@@ -149,7 +149,7 @@ class IdempotentSends:
         return claim, checked
 
     def appended(self, claim: Claim, last_body: Buffer, end: int, queue_offset: int, stored_ms: int) -> None:
-        """All messages of a send are in the log now; the last record has this queue offset and ends at `end`."""
+        """Notes that all messages of a send are in the log; the last record has this queue offset and ends at `end`."""
         last = Known(claim.last, end, queue_offset, stored_ms, crc32(last_body) & CRC_MASK)
         self.table.appended(claim.producer, last)
 

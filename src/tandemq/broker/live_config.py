@@ -48,7 +48,7 @@ class LiveConfig:
         """Called after a change: those who copied a value take the new one."""
 
     def update(self, values: Mapping[str, str]) -> None:
-        """All or nothing; ReplyError names the first key that can't be changed."""
+        """Changes all or nothing; raises ReplyError that names the first key that can't be changed."""
         if len(values) > KEYS_PER_REQUEST_MAX:
             raise ReplyError(
                 ResponseCode.INVALID_PARAMETER,
@@ -74,7 +74,7 @@ class LiveConfig:
             listener()
 
     def properties(self) -> dict[str, str]:
-        """Every option by its property name, sorted, as GET_BROKER_CONFIG shows it."""
+        """Returns every option by its property name, sorted, as GET_BROKER_CONFIG shows it."""
         found: dict[str, str] = {}
         for name in _PARTS:
             config = getattr(self, name)
@@ -89,7 +89,7 @@ _PARTS = ("broker", "store", "remoting", "replication")
 
 
 def property_text(value: Any) -> str:
-    """A value as a property file writes it."""
+    """Returns a value as a property file writes it."""
     if isinstance(value, Enum):
         return str(value.value)
     return str(value).lower() if isinstance(value, bool) else str(value)

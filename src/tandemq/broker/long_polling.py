@@ -60,7 +60,7 @@ class ParkedPulls(Generic[T]):
         return self._count
 
     def park(self, pull: ParkedPull[T]) -> bool:
-        """False when there is no room: answer it now."""
+        """Returns False when there is no room: answer it now."""
         if self._count >= self.parked_max or not self._take_hold(pull):
             return False
         pull.is_parked = True
@@ -119,7 +119,7 @@ class ParkedPulls(Generic[T]):
         return due
 
     def drop_owner(self, owner: object) -> int:
-        """A connection closed: its pulls go without an answer. Returns how many."""
+        """Drops the pulls of a connection that closed, without an answer. Returns how many."""
         pulls = list(self._by_owner.get(owner, ()))
         for pull in pulls:
             self._remove(pull)

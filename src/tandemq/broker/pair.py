@@ -191,7 +191,7 @@ class Pair:
             self.failover.start()
 
     def _wait_for_coordinator(self) -> None:
-        """Whatever the file says, a broker with a coordinator begins as a reader; etcd's register decides."""
+        """Begins as a reader whatever the file says: with a coordinator, etcd's register decides."""
         broker, register = self._broker, self.node.register
         self.failover = Failover(self)
         here = register.find(self.node.record.replica) if register is not None else None
@@ -203,7 +203,7 @@ class Pair:
         self.node.coordinate(register.home if register is not None else "", self._live.replication.lease_seconds)
 
     def _take_role_of_register(self) -> None:
-        """What the file says is the first wish; from the first reign on the register decides, over all restarts."""
+        """Takes the role that the register gives; what the file says is only the first wish."""
         broker, node = self._broker, self.node
         register = node.register
         if register is None:
@@ -240,16 +240,16 @@ class Pair:
             broker.assume_role(BrokerRole.SLAVE, self._slave_id)
 
     async def hand_over(self) -> None:
-        """Before anything stops: with a coordinator another one takes over at once."""
+        """Hands over before anything stops: with a coordinator another one takes over at once."""
         if self.failover is not None:
             await self.failover.succession.hand_over("this broker stops")
 
     async def tell_slaves(self) -> None:
-        """Before the ports close: an offset committed just now is not left to the master alone."""
+        """Tells the slaves before the ports close: an offset committed just now is not left to the master alone."""
         await self._server.told(TELL_SECONDS, stopping=True)
 
     async def stop(self) -> None:
-        """After the last write: everything durable, slaves told, so that the next start need not ask."""
+        """Makes everything durable after the last write and tells the slaves, so that the next start need not ask."""
         broker = self._broker
         for task in list(self._tasks):
             task.cancel()
@@ -299,7 +299,7 @@ class Pair:
     # --- who reigns -------------------------------------------------------------------------------------------------
 
     async def _begin_as_master(self) -> None:
-        """Configured to be master: is it, or does somebody else reign meanwhile?"""
+        """Finds out whether one configured to be master is it, or somebody else reigns meanwhile."""
         broker = self._broker
         view = await self._lookout.look(LOOK_SECONDS if self._book.addresses else FRESH_SECONDS)
         self._group_exists = any(one.group_id for one in view.seen)
@@ -392,7 +392,7 @@ class Pair:
             broker.registration.start()
 
     def _look_soon(self) -> None:
-        """A master looks around: partitions heal, and conf files lie."""
+        """Makes a master look around: partitions heal, and conf files lie."""
         now = self._broker.clock.monotonic()
         if self._waits is None and not self._starting and now - self._looked_at >= LOOK_AGAIN_SECONDS:
             self._looked_at = now
@@ -405,7 +405,7 @@ class Pair:
                 await self._obey(self._decide(view, waited=True))
 
     async def _obey(self, verdict: RoleVerdict) -> None:
-        """What a playing master does about another one."""
+        """Does what a playing master does about another one."""
         if self.node.master is None:
             return
         if verdict.step is Step.FOLLOW:
@@ -460,7 +460,7 @@ class Pair:
             self._allow_writes()
 
     async def _take_tables(self, addresses: Iterable[str]) -> None:
-        """Topics, groups and offsets come from those who were heard, as the log did; bounded."""
+        """Takes topics, groups and offsets from those who were heard, as the log was; bounded."""
 
         async def merge(address: str) -> None:
             try:
@@ -482,7 +482,7 @@ class Pair:
             self._spawn(self._open_broker(), "open")
 
     async def _open_broker(self) -> None:
-        """What only a writer does ends before it begins again."""
+        """Opens the broker; what only a writer does ends before it begins again."""
         while self._forbidding is not None and not self._forbidding.done():
             await asyncio.wait([self._forbidding])
         if self.node.is_open:
@@ -498,7 +498,10 @@ class Pair:
             self.tell_name_servers()
 
     async def _predecessor_back(self) -> None:
-        """After an orderly hand-over: sends that want a copy would be told for a moment that there is no slave."""
+        """Waits for the former master after an orderly hand-over.
+
+        Sends that want a copy would find no slave for a moment.
+        """
         predecessor, self._predecessor = self._predecessor, ""
         if self.failover is not None:
             await self._copies_back()
@@ -513,7 +516,7 @@ class Pair:
             await asyncio.sleep(0.01)
 
     async def _copies_back(self) -> None:
-        """After an election: until those who were heard with the whole log count; bounded."""
+        """Waits after an election until those who were heard with the whole log count; bounded."""
         clock, acks, register = self._broker.clock, self._broker.acks, self.node.register
         wanted = self._broker.writer.level.needed(acks.group_size) - 1
         if register is None or len(register.in_sync) <= wanted:
@@ -529,7 +532,7 @@ class Pair:
         return register.epoch if register is not None else 0
 
     def tell_name_servers(self) -> None:
-        """What this broker is in its group may have changed, or is known at last."""
+        """Tells name servers what this broker is in its group, which may have changed or is known at last."""
         registration = self._broker.registration
         registration.is_held = registration.is_resting = False
         registration.start()
@@ -551,7 +554,10 @@ class Pair:
         self._broker.writer.schedule_dispatch()
 
     def _reached(self) -> int:
-        """What of the master's log our readers see; nothing while it is not known whether ours agrees with it."""
+        """Returns what of the master's log our readers see.
+
+        Nothing while it is not known whether ours agrees with it.
+        """
         classic = self.node.slave is not None and not isinstance(self.node.slave.state, SlaveState)
         return self._broker.store.dispatched if self.node.is_following or classic else NEVER
 
@@ -560,7 +566,7 @@ class Pair:
         self.tables.dispatched()
 
     def tables_true_at(self) -> int:
-        """At which position of its log a slave has its master's tables."""
+        """Returns at which position of its log a slave has its master's tables."""
         return self.tables.true_at
 
     def _log_was_cut(self) -> None:
@@ -578,17 +584,17 @@ class Pair:
         self._follower.look_again()
 
     def changed(self) -> None:
-        """Topics or groups changed."""
+        """Tells slaves that topics or groups changed."""
         self._server.changed()
 
     def retained(self) -> None:
-        """Old segments of the log were deleted."""
+        """Tells replication that old segments of the log were deleted."""
         self.node.retained()
 
     # --- finding the master -----------------------------------------------------------------------------------------
 
     def registered(self, registered: Registered) -> None:
-        """A name server's answer names the master of our group, if it knows one."""
+        """Takes a name server's answer, which names the master of our group, if it knows one."""
         if self.failover is not None:
             return  # the coordinator knows better
         if self._broker.is_master:
@@ -605,7 +611,7 @@ class Pair:
                     self.node.slave.look_again()
 
     def master_announced(self, ha_address: str, address: str) -> None:
-        """Another broker says that it is our master."""
+        """Takes the word of another broker that it is our master."""
         if self._broker.is_master or address == self._broker.address:
             return
         slave = self.node.slave
@@ -618,7 +624,10 @@ class Pair:
             slave.reconnect()
 
     def reigning_address(self) -> str:
-        """Where requests go that only a master can answer; empty while this node reigns or knows of nobody who does."""
+        """Returns where requests go that only a master can answer.
+
+        Empty while this node reigns or knows nobody who does.
+        """
         if self._live.broker.observer:
             return ""
         if self.failover is not None:
@@ -630,7 +639,7 @@ class Pair:
         return address if address != self._broker.address else ""
 
     def _master_address(self) -> str:
-        """Remoting address of the master; guessed from its HA address when nobody told.
+        """Returns the remoting address of the master; guessed from its HA address when nobody told.
 
         Of an observer, that of the broker it was told to follow, which need not be the master.
         """
@@ -687,7 +696,7 @@ class Pair:
         return MasterPlace(ha_address, False, address=address) if ha_address else None
 
     async def _master_is_a_slave(self, address: str, follows: str) -> None:
-        """Whom we took for the master is one no more: NotFollowable, and another place to look next time."""
+        """Raises NotFollowable for one that is the master no more, and looks elsewhere next time."""
         self._announced = None
         self._registered_master = follows if follows != self._broker.address else ""
         self._registered_ha = ""
@@ -699,7 +708,7 @@ class Pair:
         raise NotFollowable(Reason.NOT_MASTER, f"the broker at {address} is a slave itself{where}")
 
     async def _is_slaves(self, ha_address: str) -> bool:
-        """Whether the broker beside a configured HA address says that it is a slave."""
+        """Returns whether the broker beside a configured HA address says that it is a slave."""
         address = broker_port_of(ha_address)
         if not address:
             return False
@@ -710,7 +719,7 @@ class Pair:
         return info.get("tandemqRole") == SLAVE
 
     async def _look_up_master(self) -> str:
-        """Who the name servers say is master of our group now; registrations bring it only every half minute."""
+        """Returns whom the name servers call master of our group now; registrations bring it only every half minute."""
         if self.failover is not None:
             return self.failover.holder_address
         if self._live.replication.ha_master_address and self._registered_master:
@@ -724,7 +733,7 @@ class Pair:
     # --- changing roles ---------------------------------------------------------------------------------------------
 
     async def _step_aside(self) -> None:
-        """Deposed: refuse, then follow whoever reigns."""
+        """Refuses writes after being deposed, then follows whoever reigns."""
         async with self._changing:
             if self._broker.is_master and self.failover is not None:
                 self._slave_id = self._slave_id or await self._free_id()
@@ -745,12 +754,12 @@ class Pair:
                 await self._be_slave()
 
     async def _free_id(self) -> int:
-        """The smallest slave id nobody in the group has, as far as name servers know."""
+        """Returns the smallest slave id nobody in the group has, as far as name servers know."""
         taken = (await self._group_addresses()).keys()
         return next(number for number in range(1, 1024) if number not in taken)
 
     async def _group_addresses(self) -> dict[int, str]:
-        """Broker id -> address of our group, as the name servers tell."""
+        """Returns broker id -> address of our group, as the name servers tell."""
         found: dict[int, str] = {}
         for table in reversed(await self._lookout.tables(ASK_SECONDS)):
             found.update(table)
@@ -772,7 +781,7 @@ class Pair:
         return await asyncio.shield(running)
 
     def _check_order(self, ext: Mapping[str, str]) -> None:
-        """An order says until when it is meant, by this broker's own clock, and for which epoch."""
+        """Checks until when an order is meant, by this broker's own clock, and for which epoch."""
         expires = ext.get("expiresAt", "")
         late = self._broker.clock.wall_ms() - int(expires) if expires.isdecimal() else 0
         if late > 0:
@@ -830,7 +839,10 @@ class Pair:
             return f"{self._broker.address} is the master now, epoch {self.node.record.promise.number}{without}"
 
     async def _check_promotion(self, record: ReplicaRecord, accept_loss: bool) -> frozenset[str]:
-        """Before anybody is disturbed: who does not answer; ReplicationError if the promotion would be in vain."""
+        """Asks, before anybody is disturbed, who does not answer.
+
+        Raises ReplicationError if the promotion would be in vain.
+        """
         if record.lacks is not None and not accept_loss:
             start, stop = record.lacks
             raise ReplicationError(
@@ -861,7 +873,10 @@ class Pair:
         return await hinders_promotion(self.node.slave, survey, self._broker.store.appended)
 
     async def _who_answers(self, register: Register) -> frozenset[str]:
-        """The replicas of the group that answer at their addresses; a new store at an old address is another one."""
+        """Returns the replicas of the group that answer at their addresses.
+
+        A new store at an old address is another one.
+        """
         others = [one for one in (*register.members, *register.joining) if one.replica != self.node.record.replica]
 
         async def ask(member: Member) -> str:
@@ -876,7 +891,7 @@ class Pair:
         return frozenset(await asyncio.gather(*(ask(one) for one in others))) - {""}
 
     def _give_up(self) -> str:
-        """A promotion that could not hear all it needs ends: this node follows again, and the operator is told."""
+        """Ends a promotion that could not hear all it needs: this node follows again, and the operator is told."""
         master = self.node.master
         waits = ", ".join(sorted(self.node.status().waiting_for)) or "its log to be complete"
         if master is None or master.state.phase is not Phase.ASKING or self.node.register is None:
@@ -890,7 +905,7 @@ class Pair:
         )
 
     async def until_open(self, seconds: float) -> None:
-        """The others need a moment to hear of it and come; an operator is better told the outcome."""
+        """Waits for the outcome: the others need a moment to come, and an operator is better told it."""
         clock, writer = self._broker.clock, self._broker.writer
         deadline = clock.monotonic() + seconds
         while not (self.node.is_open and writer.refusal is None) and clock.monotonic() < deadline:
@@ -990,7 +1005,7 @@ class Pair:
     # --- with a coordinator -----------------------------------------------------------------------------------------
 
     def follow(self, address: str) -> None:
-        """The coordinator's register names another holder."""
+        """Follows another holder, whom the coordinator's register names."""
         self._broker.forwarder.changed()
         slave, register = self.node.slave, self.failover.register if self.failover is not None else None
         if slave is None or register is None or not address:
@@ -1007,7 +1022,7 @@ class Pair:
         slave.reconnect()
 
     async def look_around(self) -> View:
-        """Who is there, as far as name servers and the book of peers know."""
+        """Returns who is there, as far as name servers and the book of peers know."""
         return await self._lookout.look(FRESH_SECONDS)
 
     async def become_candidate(self, role: BrokerRole, register: Register | None, *, ordered: bool) -> None:
@@ -1030,7 +1045,7 @@ class Pair:
             await asyncio.sleep(START_PAUSE)
 
     def ha_port_of(self, address: str) -> int:
-        """The HA port of the broker that was followed last."""
+        """Returns the HA port of the broker that was followed last."""
         slave = self.node.slave
         text = slave.place.ha_address if slave is not None and slave.place is not None else ""
         port = text.rpartition(":")[2] or str(int(address.rpartition(":")[2]) + HA_OFFSET)
@@ -1162,7 +1177,7 @@ class Pair:
         return encode_response(command.opaque, ResponseCode.SUCCESS)
 
     def _is_outdated(self, seen: Seen) -> bool:
-        """Whether one that announces itself knows less of the group than the master this slave follows."""
+        """Returns whether one that announces itself knows less of the group than the master this slave follows."""
         register = self.node.register
         if register is None or not self.node.is_following or seen.group_id != register.group_id:
             return False
@@ -1176,7 +1191,7 @@ class Pair:
     # --- looking at it ----------------------------------------------------------------------------------------------
 
     def detail(self) -> dict[str, Any]:
-        """The whole snapshot as plain data: the contract of `tandemq ha status --json`."""
+        """Returns the whole snapshot as plain data: the contract of `tandemq ha status --json`."""
         broker = self._live.broker
         found = dataclasses.asdict(self.node.status())
         found["broker"] = broker.broker_name
@@ -1241,7 +1256,7 @@ class Pair:
         }
 
     def ha_status(self) -> Mapping[str, Any]:
-        """GET_BROKER_HA_STATUS in upstream's shape."""
+        """Returns the answer to GET_BROKER_HA_STATUS in upstream's shape."""
         status = self.node.status()
         connections = [
             {

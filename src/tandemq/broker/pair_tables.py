@@ -148,7 +148,7 @@ class BrokerTables:
                 self._rebase(told.table)
 
     def _rebase(self, table: str) -> None:
-        """What was held is the master's: the changes it makes here are not ours."""
+        """Takes what was held for the master's: the changes it makes here are not ours."""
         if (base := self._bases.get(table)) is not None:
             self._bases[table] = base._replace(number=self._changes(table).count)
 
@@ -212,7 +212,7 @@ class BrokerTables:
             broker.drop_unknown_accounts()
 
     def _without_local(self, offsets: dict[str, Any]) -> dict[str, Any]:
-        """What clients committed here and the master has not taken yet stays as it is."""
+        """Keeps what clients committed here and the master has not taken yet."""
         for group, topic, queue_id, offset in self.local_offsets():
             queues = offsets.get(f"{topic}@{group}")
             if queues is not None and (told := queues.get(queue_id)) is not None and told < offset:

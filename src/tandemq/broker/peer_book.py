@@ -32,13 +32,13 @@ class PeerBook:
                 log.warning("%s can't be read and is begun anew: %s", path, error)
 
     def note(self, addresses: Iterable[str]) -> None:
-        """These belong to the group."""
+        """Notes that these belong to the group."""
         fresh = [one for one in dict.fromkeys(addresses) if one and one not in self.addresses]
         if fresh:
             self._keep((*self.addresses, *fresh)[-ADDRESSES_MAX:])
 
     def drop(self, address: str) -> None:
-        """Somebody else lives there now."""
+        """Drops an address where somebody else lives now."""
         if address in self.addresses:
             self._keep(tuple(one for one in self.addresses if one != address))
 

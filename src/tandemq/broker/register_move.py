@@ -61,7 +61,7 @@ class RegisterMove:
         return f"etcd has the register of epoch {new.epoch} now"
 
     async def _ask_all(self, register: Register) -> dict[str, Seen]:
-        """Replica -> what it says, of all others that answer."""
+        """Returns replica -> what it says, of all others that answer."""
 
         async def ask(replica: str, address: str) -> tuple[str, Seen] | None:
             try:

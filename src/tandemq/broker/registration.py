@@ -148,7 +148,7 @@ class Registration:
             self._tasks.append(loop.create_task(self._serve(server), name=f"registration {server.address}"))
 
     async def wait_registered(self, timeout: float) -> bool:
-        """Until every name server has known us once, at most `timeout` seconds."""
+        """Waits until every name server has known us once, at most `timeout` seconds."""
         try:
             async with asyncio.timeout(timeout):
                 for server in self._servers:
@@ -158,7 +158,7 @@ class Registration:
         return True
 
     def topics_changed(self, names: Iterable[str]) -> None:
-        """These topics are new or different: tell everybody in this turn."""
+        """Tells everybody in this turn that these topics are new or different."""
         names = [name for name in names if name in self._topics]
         if not names:
             return
@@ -167,7 +167,7 @@ class Registration:
             server.wake.set()
 
     def announce(self) -> None:
-        """Everything may be different (role, permission): register in full now."""
+        """Registers in full now: everything may be different (role, permission)."""
         for server in self._servers:
             server.needs_all = True
             server.wake.set()
@@ -183,11 +183,11 @@ class Registration:
         self.start()
 
     def release(self) -> None:
-        """The successor is known: the new role may be told."""
+        """Allows the new role to be told: the successor is known."""
         self._may_tell.set()
 
     async def stop(self) -> None:
-        """No more registrations; every name server that answers in time forgets us."""
+        """Ends registrations; every name server that answers in time forgets us."""
         await self._end_tasks()
         known = [server for server in self._servers if server.is_registered]
         await asyncio.gather(*(self._unregister(server) for server in known))
@@ -230,7 +230,7 @@ class Registration:
             await self._pause(server, wait)
 
     async def _pause(self, server: _Server, seconds: float) -> None:
-        """Until something is to be told, the connection is lost, or the time is up."""
+        """Waits until something is to be told, the connection is lost, or the time is up."""
         try:
             async with asyncio.timeout(seconds):
                 await server.wake.wait()
@@ -239,7 +239,7 @@ class Registration:
             server.periods += 1
 
     async def _keep_alive(self, server: _Server) -> None:
-        """While it rests: routes stay as they are, and a reader that reads from this broker still finds it there."""
+        """Keeps routes as they are while it rests, so that those who read from this broker still find it."""
         if server.is_registered:
             body = fastjson.dumps(data_version_json(self._version()))
             query = Command(RequestCode.QUERY_DATA_VERSION, self.identity.ext(), body)
@@ -270,7 +270,7 @@ class Registration:
         return True
 
     async def _register(self, server: _Server, names: Iterable[str] | None) -> None:
-        """All topics, or some; the version is always that of the whole table."""
+        """Registers all topics, or some; the version is always that of the whole table."""
         body = await self._encoded(names)
         command = Command(RequestCode.REGISTER_BROKER, self._ext(body), body)
         timeout = self._live.broker.register_timeout_ms / 1000
@@ -327,14 +327,14 @@ class Registration:
         server.is_registered = False
 
     def connection_lost(self, address: str) -> None:
-        """A name server forgets a broker whose connection closes: register again at once."""
+        """Registers again at once: a name server forgets a broker whose connection closes."""
         for server in self._servers:
             if server.address == address and server.is_registered:
                 server.is_registered, server.needs_all = False, True
                 server.wake.set()
 
     def _note(self, server: _Server, reason: str) -> None:
-        """One log line per change of state."""
+        """Writes one log line per change of state."""
         if reason and not server.reason:
             log.warning("name server %s: registration failed, trying on: %s", server.address, reason)
         elif server.reason and not reason:

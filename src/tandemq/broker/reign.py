@@ -107,7 +107,7 @@ REIGN = RoleVerdict(Step.REIGN)
 
 
 def decide(own: Own, view: View, *, waited: bool, allowed: bool) -> RoleVerdict:
-    """What this node does next.
+    """Returns what this node does next.
 
     `waited`: it has been looking for haRejoinWait.  `allowed`: the operator lets it go on without those that are
     silent; nobody may allow it to write beside a master that is open.

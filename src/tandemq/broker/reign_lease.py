@@ -68,14 +68,14 @@ class ReignLease:
         await self.give_up()
 
     async def take(self) -> None:
-        """Before a candidate stands.  CoordinatorError if etcd does not answer."""
+        """Takes a lease before a candidate stands; raises CoordinatorError if etcd does not answer."""
         if not self.id:
             sent_at = self._clock.monotonic()
             self.state.granted(await self._coordinator.client.grant(self._coordinator.lease_seconds))
             self.state.renewed(sent_at)
 
     async def give_up(self) -> None:
-        """The reign is over, or was never: nobody has to wait for this lease."""
+        """Revokes the lease: the reign is over, or was never, and nobody has to wait for it."""
         if lease := self.state.ended():
             try:
                 await self._coordinator.client.revoke(lease)

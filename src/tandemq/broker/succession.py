@@ -37,7 +37,10 @@ class Succession:
     # --- taking ----------------------------------------------------------------------------------------------------
 
     async def promote(self, *, accept_loss: bool, pinned: bool) -> str:
-        """An operator, or a master that stops, wants this broker to reign.  ReplicationError if it should not."""
+        """Makes this broker reign, as an operator or a stopping master wants.
+
+        Raises ReplicationError if it should not.
+        """
         failover, node = self._failover, self._pair.node
         if self._broker.is_master and node.is_open:
             return f"{self._broker.address} already is the master"
@@ -67,7 +70,10 @@ class Succession:
         return f"{self._broker.address} is the master now, epoch {node.record.promise.number}"
 
     async def _take_over(self, register: Register) -> bool:
-        """Whether the holder has handed over; else its lease has ended, or it is dead.  ReplicationError if neither."""
+        """Returns whether the holder has handed over; else its lease has ended, or it is dead.
+
+        Raises ReplicationError if neither.
+        """
         failover = self._failover
         try:
             if await self._pair.demote_master(False):
@@ -113,7 +119,7 @@ class Succession:
         return reply.code == ResponseCode.SUCCESS
 
     async def consider(self, now: float) -> None:
-        """A master whose disk is full or whose log is poisoned hands over; so does one to whom another is preferred."""
+        """Hands over if the disk is full, the log is poisoned, or another one is preferred."""
         failover, health = self._failover, self._broker.store.health
         node = Reigning(
             register=failover.coordinator.register,
@@ -127,7 +133,7 @@ class Succession:
             await self._hand_to_first(found, why)
 
     async def pause(self, paused: bool) -> str:
-        """No election until it is resumed: kept in the register, so that it holds for everybody."""
+        """Stops elections until they are resumed: kept in the register, so that it holds for everybody."""
         failover, coordinator = self._failover, self._failover.coordinator
         for _ in range(SWAPS_MAX):
             await failover.read()

@@ -46,7 +46,7 @@ class WarmLog:
         """Answers that a worker read first, for metrics."""
 
     def is_warm(self, first: int, last: int) -> bool:
-        """Whether the log's [first, last) can be sent at once."""
+        """Returns whether the log's [first, last) can be sent at once."""
         if first >= self._written_from and first >= self._store.appended - self._window():
             return True
         low, high = first >> CHUNK_SHIFT, (last - 1) >> CHUNK_SHIFT

@@ -39,20 +39,20 @@ class WriteGate:
         self._has_ended = False
 
     def refuse(self, why: str) -> None:
-        """Nothing may be written from now on; the newest reason is told, unless the gate has ended."""
+        """Refuses writes from now on; the newest reason is told, unless the gate has ended."""
         if not self._has_ended:
             if self.refusal is None or self.refusal.remark != why:
                 log.debug("writes are refused: %s", why)
             self.refusal = WriteRefused(why)
 
     def allow(self) -> None:
-        """Everything may be written, unless the gate has ended."""
+        """Allows writes, unless the gate has ended."""
         if not self._has_ended:
             log.debug("writes are taken")
             self.refusal = None
 
     def end(self, why: str) -> None:
-        """Nothing is ever written again by this process."""
+        """Ends writing for good in this process."""
         self.refuse(why)
         self._has_ended = True
 

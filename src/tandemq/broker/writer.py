@@ -114,7 +114,7 @@ class MessageWriter:
         self._levels: dict[str, AckLevel] = {}
 
     def set_timeouts(self, flush_timeout_ms: int, copies_timeout_ms: int) -> None:
-        """One deadline per send: that of the copies when it waits for any, else that of the local flush."""
+        """Sets one deadline per send: that of the copies when it waits for any, else that of the local flush."""
         self._flush_timeout = flush_timeout_ms / 1000
         self._copies_timeout = copies_timeout_ms / 1000
 
@@ -133,7 +133,7 @@ class MessageWriter:
         self.waits = self._sync_flush or not is_immediate(level)
 
     def set_fence(self, fence: Fence) -> None:
-        """From now on everything that is written or acknowledged asks the clock whether the lease still holds."""
+        """Makes everything that is written or acknowledged ask the clock whether the lease still holds."""
         self.gate.fence = self._acks.fence = fence
 
     @property
@@ -185,7 +185,7 @@ class MessageWriter:
         reconsume_times: int,
         batch: MessageBatch,
     ) -> AppendedBatch:
-        """Several messages into one queue, contiguous; as `append`."""
+        """Appends several messages to one queue, contiguous; otherwise as `append`."""
         self.gate.check()
         appended = self._store.append_batch(
             topic, queue_id, sys_flag, born_timestamp, born_host, reconsume_times, batch
@@ -218,11 +218,11 @@ class MessageWriter:
         self._arm_timer()
 
     def after_turn(self, callback: Callable[[], None]) -> None:
-        """For work that can be done while the copies of what waits since this turn are on their way."""
+        """Takes work that can be done while the copies of what waits since this turn are on their way."""
         self._loop.call_soon(callback)
 
     def forget_flushes(self) -> None:
-        """The log may have been cut since the last write: what was asked to be flushed was another one."""
+        """Forgets what was asked to be flushed: the log may have been cut since the last write."""
         self._flush_wanted = self._flush_asked = 0
 
     def check_room(self) -> None:
@@ -234,7 +234,10 @@ class MessageWriter:
             )
 
     def level_of(self, topic: TopicConfig | None, properties: Mapping[str, str] | None = None) -> AckLevel | None:
-        """The level that message or topic ask for, None for the broker's own; ConfigError for a text that is none."""
+        """Returns the level that message or topic ask for, None for the broker's own.
+
+        Raises ConfigError for a text that is none.
+        """
         text = properties.get(ACK_COPIES) if properties else None
         if text is None and topic is not None and topic.attributes:
             text = topic.attributes.get(TOPIC_COPIES)
@@ -275,7 +278,7 @@ class MessageWriter:
         return appended
 
     def schedule_dispatch(self) -> None:
-        """Something may have become readable (append, flush, higher confirmed offset): look at the turn's end."""
+        """Looks at the turn's end for what became readable (append, flush, higher confirmed offset)."""
         if self.is_scheduled:
             return
         self.is_scheduled = True
@@ -392,5 +395,5 @@ class MessageWriter:
 
 
 def is_immediate(level: AckLevel) -> bool:
-    """One copy, in memory: the append itself."""
+    """Returns whether the append itself is enough: one copy, in memory."""
     return level.copies == 1 and not level.durable

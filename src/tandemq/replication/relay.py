@@ -47,12 +47,12 @@ class RelayShell:
         self.state.sessions.clear()
 
     def advanced(self) -> None:
-        """More is confirmed."""
+        """Sends what more is confirmed."""
         for session in tuple(self._port.wires):
             self._pump(session)
 
     def changed(self) -> None:
-        """This slave follows another history."""
+        """Ends sessions: this slave follows another history."""
         self._act(self.state.changed(self._clock.monotonic()))
 
     def _connected(self, session: int, peer: str) -> None:

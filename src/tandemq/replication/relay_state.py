@@ -77,15 +77,15 @@ class RelayState:
     # --- connections ------------------------------------------------------------------------------------------------
 
     def connected(self, session_id: int, peer: str, now: float) -> list[Decision]:
-        """Somebody connected to the HA port; it speaks first."""
+        """Begins a session with somebody who connected to the HA port; it speaks first."""
         return self._served.connected(session_id, peer, now)
 
     def disconnected(self, session_id: int) -> None:
-        """The connection is gone."""
+        """Forgets a session whose connection is gone."""
         self.sessions.pop(session_id, None)
 
     def changed(self, now: float) -> list[Decision]:
-        """This slave follows another history: what observers were told no longer holds."""
+        """Ends sessions, because what observers were told no longer holds: this slave follows another history."""
         out: list[Decision] = []
         for session in list(self.sessions.values()):
             self._served.close(
@@ -94,7 +94,7 @@ class RelayState:
         return out
 
     def receive(self, session_id: int, data: bytes | memoryview, now: float) -> list[Decision]:
-        """Bytes from an observer, however split."""
+        """Takes bytes from an observer, however split."""
         out: list[Decision] = []
         session = self.sessions.get(session_id)
         if session is None or not len(data):

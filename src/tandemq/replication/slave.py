@@ -189,11 +189,11 @@ class SlaveShell:
         self._hang_up()
 
     def look_again(self) -> None:
-        """Something is known about the master that was not before: try now, not after the pause."""
+        """Tries now, not after the pause: something is known about the master that was not before."""
         self._kick.set()
 
     def reconnect(self) -> None:
-        """Another master: the session with this one is over."""
+        """Ends the session with this master: there is another one."""
         if self._wire is not None:
             self._wire.lose("the master has changed")
         self._kick.set()
@@ -236,7 +236,7 @@ class SlaveShell:
         self.trouble = (self._clock.monotonic(), reason, text)
 
     async def _follow(self) -> None:
-        """One session, from looking for the master to its end."""
+        """Runs one session, from looking for the master to its end."""
         place = await self._find_master()
         self.place = place
         if place is None:
@@ -476,7 +476,7 @@ class SlaveShell:
     # --- what the broker tells --------------------------------------------------------------------------------------
 
     def flushed(self) -> None:
-        """The store's flushed offset moved."""
+        """Notes that the store's flushed offset moved."""
         self._note_applied()
         self._act(self.state.flushed(self._store.flushed, self._clock.monotonic()))
 

@@ -156,7 +156,7 @@ class SlaveState(FrameInProgress):
     # --- connection -------------------------------------------------------------------------------------------------
 
     def connected(self, session: int, now: float) -> list[Decision]:
-        """A connection to the master's HA port stands: we speak first."""
+        """Speaks first on a connection to the master's HA port."""
         self._session = session
         self._frames = ha.SessionReader()
         self._drop_partial()
@@ -170,14 +170,14 @@ class SlaveState(FrameInProgress):
         return out
 
     def disconnected(self, now: float) -> None:
-        """The connection is gone, whoever ended it."""
+        """Notes that the connection is gone, whoever ended it."""
         if self.phase is not SlavePhase.IDLE:
             self._enter(SlavePhase.IDLE)
             self.trouble = self.trouble or (now, Reason.LOST, "the connection to the master was lost")
         self._drop_partial()
 
     def _enter(self, phase: SlavePhase) -> None:
-        """The one place where the phase changes."""
+        """Changes the phase; nothing else does."""
         if phase is not self.phase:
             log.debug("this slave goes from %s to %s", self.phase.value, phase.value)
         self.phase = phase
@@ -187,7 +187,7 @@ class SlaveState(FrameInProgress):
         return self.phase is not SlavePhase.IDLE
 
     def receive(self, data: bytes | memoryview, now: float) -> list[Decision]:
-        """Bytes from the master, however split; ends with at most one ack."""
+        """Takes bytes from the master, however split; ends with at most one ack."""
         out: list[Decision] = []
         if not self.is_connected:
             return out
@@ -269,7 +269,10 @@ class SlaveState(FrameInProgress):
         self._send(out, hello, now)
 
     def _has_proven(self, challenge: Challenge) -> bool:
-        """Whether the master knows the key, or has none either; from then on frames of both sides are sealed."""
+        """Returns whether the master knows the key, or has none either.
+
+        From then on frames of both sides are sealed.
+        """
         key, group = self.terms.shared_key, self.terms.group
         if not key:
             return ha.same_proof(challenge.proof, ha.key_proof("", "master", self._nonce, challenge.nonce, group))
@@ -284,7 +287,7 @@ class SlaveState(FrameInProgress):
         return True
 
     def _refuse_master(self, out: list[Decision], now: float) -> None:
-        """The proof covers key and group: say which of them is wrong, as far as it can be known."""
+        """Says whether key or group is wrong, which the proof both covers, as far as it can be known."""
         if self.master_group not in ("", self.terms.group):
             text = f"slave of group {self.terms.group!r} at a master of group {self.master_group!r}"
             self._close(out, Reason.WRONG_GROUP, text, now)
@@ -296,7 +299,7 @@ class SlaveState(FrameInProgress):
         self._close(out, Reason.KEY_REFUSED, text, now)
 
     def _unnamed(self, out: list[Decision], challenge: Challenge) -> str:
-        """Why this replica's register forbids to promise anything to that master; empty if it does not."""
+        """Returns why this replica's register forbids to promise anything to that master; empty if it does not."""
         mine, theirs = self.record.register, challenge.register
         if mine is None:
             return ""
@@ -320,7 +323,7 @@ class SlaveState(FrameInProgress):
         return f"the register of the group does not name {challenge.replica or 'a master of the version before'}"
 
     def _on_register(self, out: list[Decision], register: Register, now: float) -> None:
-        """Stored only under the epoch this replica has promised to, and never an older one."""
+        """Stores a register only under the epoch this replica has promised to, and never an older one."""
         promise, mine = self.record.promise, self.record.register
         if (register.epoch, register.epoch_id) != (promise.number, promise.id):
             return
@@ -337,7 +340,7 @@ class SlaveState(FrameInProgress):
         self._send(out, Registered(register.epoch, register.revision), now)
 
     def _on_vouch(self, out: list[Decision], asked: Vouch, now: float) -> None:
-        """The word is kept from the moment it is given, so it is given before the answer leaves."""
+        """Gives the word before the answer leaves, because it is kept from the moment it is given."""
         if self._vouch is None or self.phase is not SlavePhase.FOLLOWING or asked.epoch != self._number:
             refused = "this replica does not follow that reign"
         else:
@@ -345,7 +348,7 @@ class SlaveState(FrameInProgress):
         self._send(out, Vouched(asked.number, refused), now)
 
     def _promise(self, out: list[Decision], challenge: Challenge) -> None:
-        """Not to serve an older master any more; if we already serve a newer one, our HELLO says so."""
+        """Promises not to serve an older master any more; if we already serve a newer one, our HELLO says so."""
         promise, mine = Promise(challenge.number, challenge.id), self.record.promise
         if promise == mine:
             return
@@ -523,14 +526,14 @@ class SlaveState(FrameInProgress):
         self._give_from, self._give_stop = take.start, take.stop
 
     def next_batch(self) -> Batch | None:
-        """What to give back next."""
+        """Returns what to give back next."""
         if self.phase is not SlavePhase.DONATING or self._give_from >= self._give_stop:
             return None
         stop = self.record.history.stop_of(self._give_from, self._give_stop)
         return Batch(self._give_from, min(stop - self._give_from, self.terms.batch))
 
     def frame_header(self, data: memoryview | bytes) -> bytes:
-        """What goes before the bytes of a batch."""
+        """Returns what goes before the bytes of a batch."""
         number = self.record.history.number_at(self._give_from)
         if self._seal is not None:
             digest = sha256(data).digest()
@@ -540,21 +543,21 @@ class SlaveState(FrameInProgress):
         return ha.encode_data_header(number, self._give_from, 0, data)
 
     def sent(self, stop: int, now: float) -> None:
-        """Bytes up to `stop` were given back."""
+        """Notes that bytes up to `stop` were given back."""
         self._give_from = stop
         self.last_sent = now
 
     # --- watermarks and time ----------------------------------------------------------------------------------------
 
     def flushed(self, offset: int, now: float) -> list[Decision]:
-        """fdatasync returned for everything below `offset`."""
+        """Notes that fdatasync returned for everything below `offset`."""
         self.log.flushed = max(self.log.flushed, offset)
         out: list[Decision] = []
         self._ack_if_moved(out, now)
         return out
 
     def refuse(self, reason: Reason, text: str, now: float) -> list[Decision]:
-        """This node can't go on (disk full, log poisoned): tell the master why, then close."""
+        """Tells the master why this node can't go on (disk full, log poisoned), then closes."""
         out: list[Decision] = []
         if self.phase is not SlavePhase.IDLE:
             self._close(out, reason, text, now)
@@ -572,7 +575,7 @@ class SlaveState(FrameInProgress):
         return out
 
     def next_deadline(self, now: float) -> float:
-        """When `tick` has something to do if nothing else happens."""
+        """Returns when `tick` has something to do if nothing else happens."""
         if self.phase is SlavePhase.IDLE:
             return now + self.terms.heartbeat
         return max(now, min(self.last_heard + self.terms.housekeeping, self.last_sent + self.terms.heartbeat))
@@ -580,7 +583,7 @@ class SlaveState(FrameInProgress):
     # --- small things -----------------------------------------------------------------------------------------------
 
     def saved(self, record: ReplicaRecord, now: float) -> list[Decision]:
-        """The record is on disk; nothing waits for it here, the order of the decisions is enough."""
+        """Notes that the record is on disk; nothing waits for it here, the order of the decisions is enough."""
         return []
 
     def _save(self, out: list[Decision], **changes: object) -> None:
