@@ -95,6 +95,7 @@ NOT_RUN = {
     "tandemq ha switch": "changes roles: test_failover.py",
     "tandemq ha pause": "needs a coordinator: test_failover.py has one",
     "tandemq ha resume": "needs a coordinator: test_failover.py has one",
+    "tandemq ha revoke": "needs a coordinator: tests/unit/cli/test_ha_revoke.py has one",
     "tandemq ha home": "needs a coordinator: tests/unit/broker/test_register_move.py has one",
     "tandemq ha forget": "needs a replica that is gone: tests/fault/test_pair_register.py has one",
     "tandemq store backup /var/lib/tandemq/store s3:": "needs a bucket: tests/fault/test_backup.py has one",

@@ -9,6 +9,7 @@ between is noticed by its history, and the image is taken again.
 import contextlib
 import os
 import resource
+import threading
 from collections import deque
 from collections.abc import Iterator
 from dataclasses import dataclass, field
@@ -29,6 +30,8 @@ from tandemq.store.recovery import last_record_end, scan_segment
 PIECE = 8 << 20
 ATTEMPTS = 20
 """A file that disappears between two looks is rare: retention deletes some in minutes, a slave is cut in days."""
+LOOK_AGAIN_S = 0.05
+"""Between two looks at a record that is not whole; a broker that lost the processor has it back after a few."""
 _PASSED_OVER = (".bak", ".tmp")
 
 
@@ -195,7 +198,7 @@ def _end(logs: list[LogFile], known: int) -> int:
                 last = max(behind, default=0)
                 if last <= log.base + end:
                     return log.base + end
-                if check_record(segment.view, end, segment_size) is not None:
+                if not _becomes_whole(segment.view, end, segment_size):
                     raise StoreError(
                         f"the log has no whole record at offset {log.base + end}, but some behind it up to {last}: "
                         "`tandemq store verify` lists the damage; bring the file back from a replica before you back up"
@@ -204,6 +207,20 @@ def _end(logs: list[LogFile], known: int) -> int:
         finally:
             segment.close()
     return position
+
+
+def _becomes_whole(view: memoryview, at: int, limit: int) -> bool:
+    """Returns whether a record is whole, now or soon.
+
+    The processor may copy several records at once from the last to the first, and the broker may lose the processor
+    meanwhile: for a moment whole records lie after one that is not. A damaged one stays as it is.
+    """
+    pause = threading.Event()
+    for _ in range(ATTEMPTS):
+        if check_record(view, at, limit) is None:
+            return True
+        pause.wait(LOOK_AGAIN_S)
+    return False
 
 
 def _tables(directory: Path) -> Iterator[tuple[str, bytes]]:

@@ -7,6 +7,7 @@ from tests.unit.backup.stores import expire, log_bytes, opened, put, remember
 from tandemq.backup import source
 from tandemq.backup.source import SourceChanged, take_image
 from tandemq.errors import StoreError
+from tandemq.formats.record import check_record
 from tandemq.replication.epochs import Epoch
 
 
@@ -86,7 +87,39 @@ def test_a_log_that_was_cut_meanwhile_is_no_image(tmp_path: Path) -> None:
     store.close()
 
 
-def test_whole_records_behind_a_damaged_one_are_not_left_out_in_silence(tmp_path: Path) -> None:
+def test_a_record_that_is_still_being_copied_is_waited_for(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of several records that are copied at once the last may be there first."""
+    store = opened(tmp_path)
+    put(store, 5, flush=False)
+    with open(tmp_path / "commitlog" / f"{0:020d}", "r+b") as file:
+        file.seek(120)
+        true = file.read(1)
+        file.seek(120)
+        file.write(b"?")
+        file.flush()
+        looks: list[int] = []
+
+        def look(view: memoryview, at: int, limit: int) -> str | None:
+            looks.append(at)
+            if len(looks) == 3:
+                file.seek(120)
+                file.write(true)
+                file.flush()
+            return check_record(view, at, limit)
+
+        monkeypatch.setattr(source, "LOOK_AGAIN_S", 0.0)
+        monkeypatch.setattr(source, "check_record", look)
+        image = take_image(tmp_path)
+    assert len(looks) >= 3
+    assert image.position == store.appended
+    image.close()
+    store.abandon()
+
+
+def test_whole_records_behind_a_damaged_one_are_not_left_out_in_silence(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(source, "LOOK_AGAIN_S", 0.0)
     store = opened(tmp_path)
     put(store, 5, flush=False)
     with open(tmp_path / "commitlog" / f"{0:020d}", "r+b") as file:
