@@ -34,8 +34,8 @@ def block(language: str) -> str:
 
 
 def commands() -> list[str]:
-    """What the page tells to run within its sentences."""
-    return re.findall(r"`(tandemq ha [^`]* --address [^`]*)`", PAGE)
+    """Returns what the page tells to run within its sentences, on the way to the query: how to move comes after it."""
+    return re.findall(r"`(tandemq ha [^`]* --address [^`]*)`", PAGE.partition("## Move to TandemQ")[0])
 
 
 class Place:
