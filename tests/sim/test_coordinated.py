@@ -1,10 +1,7 @@
 """A group whose register lives in etcd, under every fault: seeds hold, replay exactly, and found what they found."""
 
-import os
-import subprocess
-import sys
-
 import pytest
+from tests.sim.replay import outputs_of
 
 from tandemq.sim.coordinated import simulate_coordinated
 
@@ -34,15 +31,6 @@ for seed in (3, 5):
 
 
 def test_a_seed_replays_in_any_process() -> None:
-    outputs = [
-        subprocess.run(
-            [sys.executable, "-c", REPLAY],
-            env={**os.environ, "PYTHONHASHSEED": salt},
-            capture_output=True,
-            text=True,
-            check=True,
-        ).stdout
-        for salt in ("0", "7")
-    ]
-    assert outputs[0]
-    assert outputs[0] == outputs[1]
+    first, second = outputs_of(REPLAY)
+    assert first
+    assert first == second

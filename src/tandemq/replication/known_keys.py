@@ -49,7 +49,7 @@ class KnownKeys:
         """Notes that etcd answered, at this revision of the whole store; False: the answer is no news.
 
         `known`: `revision` when the question left.  Less than that is damage; less than what is known by now is only
-        late, because a swap or an event was faster.  After damage all that etcd holds is looked at anew, and only a
+        late, because a swap or an event was faster.  After damage it reads all that etcd holds anew, and only a
         register that is no older than the one known ends it.
         """
         self.is_away = False

@@ -7,6 +7,7 @@ import pytest
 
 from tandemq.broker.broker import Broker
 from tandemq.broker.config import BrokerConfig, BrokerRole
+from tandemq.broker.failover import Failover
 from tandemq.errors import ConfigError, ReplicationError
 from tandemq.remoting.config import RemotingConfig
 from tandemq.replication.config import ReplicationConfig
@@ -95,6 +96,16 @@ def test_without_its_coordinator_a_store_does_not_open(tmp_path: Path) -> None:
     asyncio.run(story())
 
 
+async def reigning(broker: Broker, monkeypatch: pytest.MonkeyPatch) -> tuple[Failover, list[bool]]:
+    """Returns a master whose lease does not end by itself, and a list that grows whenever it starts its services."""
+    await until(lambda: broker.writer.refusal is None)
+    failover: Failover = broker.replication.failover  # type: ignore[attr-defined]
+    failover.fence.until = float("inf")
+    started: list[bool] = []
+    monkeypatch.setattr(broker, "start_services", lambda: started.append(True))
+    return failover, started
+
+
 def test_services_wait_for_the_old_lease_also_after_the_own_one_lapsed(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -102,10 +113,7 @@ def test_services_wait_for_the_old_lease_also_after_the_own_one_lapsed(
 
     async def story() -> None:
         async with FakeEtcd() as etcd, broker_at(etcd, tmp_path) as broker:
-            await until(lambda: broker.writer.refusal is None)
-            failover = broker.replication.failover  # type: ignore[attr-defined]
-            started: list[bool] = []
-            monkeypatch.setattr(broker, "start_services", lambda: started.append(True))
+            failover, started = await reigning(broker, monkeypatch)
             failover.fence.alone_from = float("inf")
             await failover._go_on()
             assert started == []
@@ -121,10 +129,7 @@ def test_a_master_without_a_lease_starts_no_services_when_the_old_lease_ends(
 ) -> None:
     async def story() -> None:
         async with FakeEtcd() as etcd, broker_at(etcd, tmp_path) as broker:
-            await until(lambda: broker.writer.refusal is None)
-            failover = broker.replication.failover  # type: ignore[attr-defined]
-            started: list[bool] = []
-            monkeypatch.setattr(broker, "start_services", lambda: started.append(True))
+            failover, started = await reigning(broker, monkeypatch)
             await failover._old_lease_ends(0)
             assert started == [True]
             monkeypatch.setattr(failover.fence, "_now", lambda: float("inf"))

@@ -70,7 +70,7 @@ class Housekeeping:
         times += [session.last_heard + terms.housekeeping for session in sessions]
         times += [session.connected_at + self._proof_wait for session in sessions if not session.proven]
         gone_at = (since + terms.away_max for since, _ in self._membership.away.values())
-        times += [at for at in gone_at if at > now]  # one that may not leave yet is looked at with every heartbeat
+        times += [at for at in gone_at if at > now]  # every heartbeat checks one that may not leave yet
         return min(times)
 
     def retained(self, out: list[Decision], first: int, now: float) -> None:
