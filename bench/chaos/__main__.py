@@ -14,11 +14,12 @@ import sys
 import tempfile
 import time
 from collections import Counter
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 from bench.chaos.ledger import Ledger
-from bench.chaos.members import TOPICS, Event, Member, Plan, command
+from bench.chaos.members import TOPICS, Event, Member, Plan, Told, command
 from bench.chaos.senders import Senders
 from bench.chaos.servers import PAIRS, ChaosCluster
 from tandemq.client import Admin, QueueRef, TopicConfig
@@ -33,6 +34,13 @@ DRAIN_S = 120.0
 LEAVE_S = 60.0
 
 log = logging.getLogger("chaos")
+
+
+def note(ledger: Ledger, event: Event) -> None:
+    """Writes what a member told into the ledger."""
+    kind, *rest = event
+    writers: dict[object, Callable[..., None]] = {"b": ledger.began, "e": ledger.ended, "s": ledger.said}
+    writers[kind](*rest)
 
 
 class Running:
@@ -67,8 +75,7 @@ class Running:
         self._ledger.died(self.plan.name, time.monotonic())
 
     def _noted(self, event: Event) -> None:
-        kind, *rest = event
-        (self._ledger.began if kind == "b" else self._ledger.ended)(*rest)  # type: ignore[arg-type]
+        note(self._ledger, event)
 
     async def leave(self) -> None:
         """Returns when it has left; a member that can't is the client's fault, and its tasks say where they wait."""
@@ -189,6 +196,8 @@ async def chaos(seconds: float, seed: int, directory: Path) -> dict[str, Any]:
         sending = asyncio.create_task(senders.run())
         for stream in STREAMS:
             crowd.join(stream)
+        told = Told(lambda event: note(ledger, event))  # of the members in this process
+        logging.getLogger("tandemq.client").addHandler(told)
         began = time.monotonic()
         until_then = began + seconds
         faults: Counter[str] = Counter()
@@ -228,6 +237,7 @@ async def chaos(seconds: float, seed: int, directory: Path) -> dict[str, Any]:
             await sending
             await crowd.leave()
         finally:
+            logging.getLogger("tandemq.client").removeHandler(told)
             crowd.abandon()
             sending.cancel()
         verdict = ledger.verdict()
@@ -236,7 +246,12 @@ async def chaos(seconds: float, seed: int, directory: Path) -> dict[str, Any]:
         "seed": seed,
         "faults": dict(sorted(faults.items())),
         "members": dict(sorted(crowd.events.items())),
-        "sends": {"failed": senders.failed, "stored with a promise missing": senders.unsure},
+        "sends": {
+            "failed": senders.failed,
+            "stored with a promise missing": senders.unsure,
+            "attempts that failed": senders.retried,
+            "of them without a clear answer": senders.open,
+        },
         **verdict.as_json(),
     }
 

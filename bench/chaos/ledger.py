@@ -2,6 +2,10 @@
 
 A stream is one group that must get every acknowledged message of its kind. The verdict has what no run may have (lost,
 delivered although rolled back, out of order, overlapping, repeats without a reason) and the repeats by their reason.
+
+A reason is something that was seen, not a guess from the time: a message may lie at as many places as there were
+attempts to store it whose answer was not a clear no. What a member's client said about a message or its queue (it was
+not taken back, the queue was won) explains the rest where nothing was disturbed.
 """
 
 from collections import Counter, defaultdict
@@ -68,6 +72,10 @@ class Ledger:
         """Acknowledged and not handled yet."""
         self._acknowledged: dict[str, float] = {}
         self._forbidden: set[str] = set()
+        self._tries: dict[str, list[str]] = defaultdict(list)
+        """What became of every attempt that may have stored a message."""
+        self._said: dict[str, list[tuple[float, str]]] = defaultdict(list)
+        """What clients logged about a message or a queue."""
         self._calls: list[Call] = []
         self._running: dict[tuple[str, int], Call] = {}
         self._disturbed: list[float] = []
@@ -80,6 +88,14 @@ class Ledger:
         for stream, kind in self._streams.items():
             if kind == _kind(message) and message not in self._handled[stream]:
                 self._missing[stream].add(message)
+
+    def tried(self, message: str, outcome: str) -> None:
+        """An attempt to store a message was made and not clearly refused: it may lie at one more place."""
+        self._tries[message].append(outcome)
+
+    def said(self, about: str, text: str, now: float) -> None:
+        """The client of a member logged something about a message or a queue."""
+        self._said[about].append((now, text))
 
     def rolled_back(self, message: str) -> None:
         self._forbidden.add(message)
@@ -135,32 +151,57 @@ class Ledger:
     def _judge_repeats(self, done: list[Call], found: Verdict) -> None:
         first: dict[tuple[str, str], Call] = {}
         failed = {(call.stream, call.id) for call in self._calls if not call.done}
+        places: dict[tuple[str, str], set[tuple[str, int]]] = defaultdict(set)
+        for call in self._calls:
+            if not _is_retry(call):
+                places[call.stream, call.id].add((call.queue, call.offset))
         reasons: Counter[str] = Counter()
         for call in done:
             before = first.setdefault((call.stream, call.id), call)
             if before is call:
                 continue
-            reason = self._reason(before, call, failed)
+            reason = self._reason(before, call, failed, len(places[call.stream, call.id]))
             reasons[reason or "none"] += 1
             if reason is None:
-                found.unexplained.append(
-                    f"{call.stream}/{call.id} twice: {before.member} {before.queue}@{before.offset} at "
-                    f"{before.ended:.3f}, {call.member} {call.queue}@{call.offset} at {call.ended:.3f}"
-                )
+                found.unexplained.append(self._story(before, call))
         found.repeats = dict(sorted(reasons.items()))
 
-    def _reason(self, before: Call, after: Call, failed: set[tuple[str, str]]) -> str | None:
-        if self._acknowledged.get(after.id, 0.0) > self._calm_since:
-            return None
-        since = min(before.began, after.began) - WINDOW_S
-        if not any(since <= moment <= after.ended for moment in self._disturbed):
-            return None
-        if (before.queue, before.offset) != (after.queue, after.offset):
-            by_retry = after.queue.startswith("%RETRY%") or before.queue.startswith("%RETRY%")
-            if by_retry and (after.stream, after.id) in failed:
+    def _reason(self, before: Call, after: Call, failed: set[tuple[str, str]], places: int) -> str | None:
+        disturbed = self._was_disturbed(before, after)
+        if (before.queue, before.offset) == (after.queue, after.offset):
+            if not disturbed and not self._said_between(before, after, before.queue):
+                return None
+            return "the queue changed hands" if before.member != after.member else "the queue went back"
+        if _is_retry(before) or _is_retry(after):
+            if (after.stream, after.id) not in failed:
+                return None
+            if disturbed or self._said_between(before, after, before.queue, after.queue):
                 return "failed, then came again by its queue and by the retry topic"
-            return "stored twice"
-        return "the queue changed hands" if before.member != after.member else "the queue went back"
+            return "its failure was told twice" if self._said_between(before, after, after.id) else None
+        return "stored twice" if places <= len(self._tries[after.id]) else None
+
+    def _was_disturbed(self, before: Call, after: Call) -> bool:
+        if self._acknowledged.get(after.id, 0.0) > self._calm_since:
+            return False
+        since = min(before.began, after.began) - WINDOW_S
+        return any(since <= moment <= after.ended for moment in self._disturbed)
+
+    def _said_between(self, before: Call, after: Call, *about: str) -> bool:
+        return any(before.began <= when <= after.ended for key in about for when, _ in self._said[key])
+
+    def _story(self, before: Call, after: Call) -> str:
+        """Tells everything that is known about a repeat."""
+        told = sorted(entry for key in {after.id, before.queue, after.queue} for entry in self._said[key])
+        near = [f"{when:.3f} {text}" for when, text in told if before.began - WINDOW_S <= when <= after.ended]
+        return (
+            f"{after.stream}/{after.id} twice: {before.member} {before.queue}@{before.offset} at {before.ended:.3f}, "
+            f"{after.member} {after.queue}@{after.offset} at {after.ended:.3f}; "
+            f"attempts: {self._tries[after.id]}; said: {near[-5:]}"
+        )
+
+
+def _is_retry(call: Call) -> bool:
+    return call.queue.startswith("%RETRY%")
 
 
 def _kind(message: str) -> str:

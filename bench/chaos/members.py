@@ -8,6 +8,7 @@ runs one in a process of its own, which can be killed; it prints what happens as
 import asyncio
 import itertools
 import json
+import logging
 import os
 import random
 import sys
@@ -22,6 +23,7 @@ from tandemq.client import (
     MessageModel,
     PullConsumer,
     PushConsumer,
+    QueueRef,
     ReceivedMessage,
     stop_signals,
 )
@@ -55,6 +57,26 @@ class Plan:
             offset_dir=self.offset_dir,
             instance_name=self.stream if self.kind == "broadcast" else "",
         )
+
+
+class Told(logging.Handler):
+    """Tells what the client logs about a message or a queue: why something comes again, where nothing was disturbed."""
+
+    def __init__(self, emit: Emit) -> None:
+        super().__init__(logging.INFO)
+        self._emit = emit
+
+    def emit(self, record: logging.LogRecord) -> None:
+        for argument in record.args if isinstance(record.args, tuple) else ():
+            if isinstance(argument, ReceivedMessage):
+                self._emit(("s", argument.body.decode().rstrip(), record.getMessage(), time.monotonic()))
+            elif isinstance(argument, QueueRef):
+                self._emit(("s", queue_name(argument), record.getMessage(), time.monotonic()))
+
+
+def queue_name(queue: QueueRef) -> str:
+    """Returns a queue's name in the ledger."""
+    return f"{queue.topic}/{queue.broker_name}/{queue.queue_id}"
 
 
 class Member:
@@ -96,7 +118,7 @@ class Member:
     def _begin(self, message: ReceivedMessage) -> int:
         number = next(self._numbers)
         plan = self.plan
-        queue = f"{message.queue.topic}/{message.queue.broker_name}/{message.queue.queue_id}"
+        queue = queue_name(message.queue)
         body = message.body.decode().rstrip()
         self._emit(("b", plan.name, number, plan.stream, body, queue, message.queue_offset, time.monotonic()))
         return number
@@ -155,6 +177,7 @@ async def _main(plan: Plan) -> None:
     def emit(event: Event) -> None:
         os.write(1, json.dumps(event).encode() + b"\n")  # in one piece: threads say something too
 
+    logging.getLogger("tandemq.client").addHandler(Told(emit))
     async with stop_signals() as stop:
         await Member(plan, emit).run(stop)
 
@@ -165,7 +188,5 @@ def command(plan: Plan) -> list[str]:
 
 
 if __name__ == "__main__":
-    import logging
-
     logging.basicConfig(level="INFO", stream=sys.stderr, format="%(asctime)s %(levelname)s %(message)s")
     asyncio.run(_main(Plan(**json.loads(sys.argv[1]))))

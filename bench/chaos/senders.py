@@ -3,12 +3,13 @@
 import asyncio
 import random
 import time
-from collections.abc import Awaitable
+from collections.abc import Awaitable, Iterable
 from typing import Any
 
 from bench.chaos.ledger import Ledger
 from bench.chaos.members import TOPICS
 from tandemq.client import (
+    Attempt,
     Message,
     Producer,
     QueueRef,
@@ -36,6 +37,10 @@ class Senders:
         self.failed = 0
         self.unsure = 0
         """Stored with a promise missing."""
+        self.retried = 0
+        """Attempts that failed."""
+        self.open = 0
+        """Those of them that may have stored their message all the same."""
 
     async def run(self) -> None:
         async with (
@@ -60,16 +65,29 @@ class Senders:
         """Lets the producers close: nothing is open any more."""
         self._settled.set()
 
-    async def _answered(self, work: Awaitable[Any]) -> list[SendResult]:
+    async def _answered(self, ids: list[str], work: Awaitable[Any]) -> list[SendResult]:
+        """Returns the results of a send; notes every attempt that may have stored its messages."""
         try:
             answer = await work
-        except TandemError:
+        except TandemError as error:
             self.failed += 1
+            self._note_attempts(ids, getattr(error, "attempts", ()))
             await asyncio.sleep(self._chance.uniform(0.05, 0.3))
             return []
         results: list[SendResult] = answer if isinstance(answer, list) else [answer]
+        for message, result in zip(ids, results, strict=True):
+            self._note_attempts([message], result.attempts)
+            self._ledger.tried(message, result.status.name)
         self.unsure += sum(not result.ok for result in results)
         return results
+
+    def _note_attempts(self, ids: list[str], attempts: Iterable[Attempt]) -> None:
+        for attempt in attempts:
+            self.retried += 1
+            if attempt.may_be_stored:
+                self.open += 1
+                for message in ids:
+                    self._ledger.tried(message, str(attempt))
 
     def _note(self, ids: list[str], results: list[SendResult]) -> bool:
         """Returns whether all are acknowledged."""
@@ -86,9 +104,12 @@ class Senders:
             number += count
             messages = [Message(topic=TOPICS[topic], body=message.encode()) for message in ids]
             if count > 1 and self._chance.random() < 0.5:
-                self._note(ids, await self._answered(producer.send_batch(messages, copies=COPIES)))
+                self._note(ids, await self._answered(ids, producer.send_batch(messages, copies=COPIES)))
             else:
-                sends = [self._answered(producer.send(message, copies=COPIES)) for message in messages]
+                sends = [
+                    self._answered([name], producer.send(message, copies=COPIES))
+                    for name, message in zip(ids, messages, strict=True)
+                ]
                 for message, results in zip(ids, await asyncio.gather(*sends), strict=True):
                     self._note([message], results)
             await asyncio.sleep(PAUSE_S * count)
@@ -99,7 +120,8 @@ class Senders:
         while not self._stopping:
             message = f"O-{queue.broker_name}-{queue.queue_id}-{number}"
             sent = Message(topic=queue.topic, body=message.encode())
-            if self._note([message], await self._answered(producer.send(sent, queue=queue, copies=COPIES))):
+            work = producer.send(sent, queue=queue, copies=COPIES)
+            if self._note([message], await self._answered([message], work)):
                 number += 1
             await asyncio.sleep(PAUSE_S * 4)
 
@@ -120,10 +142,13 @@ class Senders:
             try:
                 sent = Message(topic=TOPICS["booked"], body=message.encode())
                 result = await bank.send_in_transaction(sent, execute, copies=COPIES)
-            except TandemError:
+            except TandemError as error:
                 self.failed += 1
+                self._note_attempts([message], getattr(error, "attempts", ()))
                 await asyncio.sleep(self._chance.uniform(0.05, 0.3))
                 continue
+            self._note_attempts([message], result.send_result.attempts)
+            self._ledger.tried(message, result.send_result.status.name)
             if not result.send_result.ok:
                 self.unsure += 1
                 self._booked[message] = TransactionState.ROLLBACK  # as the client told the broker
@@ -138,4 +163,7 @@ class Senders:
             await asyncio.sleep(3.0)  # longer than the broker's interval
         if self._chance.random() < 0.1:
             return TransactionState.UNKNOWN
-        return self._booked.get(message.body.decode(), TransactionState.ROLLBACK)
+        state = self._booked.get(message.body.decode(), TransactionState.ROLLBACK)
+        if state is TransactionState.COMMIT:  # a broker that has forgotten the first commit makes a second one
+            self._ledger.tried(message.body.decode(), "committed when asked")
+        return state

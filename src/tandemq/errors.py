@@ -227,6 +227,8 @@ class Attempt:
     queue_id: int
     elapsed_ms: int
     error: str
+    may_be_stored: bool = False
+    """Whether the message may be stored all the same: no answer came, or one that leaves it open."""
 
     def __str__(self) -> str:
         return f"{self.broker_name} ({self.address}) queue {self.queue_id}, {self.elapsed_ms} ms: {self.error}"

@@ -16,6 +16,10 @@ class Story:
         for number in numbers:
             self.ledger.acknowledged(f"O-{number}", at)
 
+    def tried(self, number: int, *outcomes: str) -> None:
+        for outcome in outcomes:
+            self.ledger.tried(f"O-{number}", outcome)
+
     def call(
         self, number: int, began: float, ended: float, *, member: str = "m", done: bool = True, queue: str = QUEUE
     ) -> None:
@@ -99,11 +103,51 @@ def test_in_the_calm_every_message_is_handled_once() -> None:
     story.call(0, 12, 13)
     story.call(0, 13, 14, member="n")
     assert len(story.verdict.unexplained) == 1
+    story.ledger.said(QUEUE, "group s takes it", 13.5)
+    assert story.verdict.repeats == {"the queue changed hands": 1}, "its client said why"
+
+
+def test_a_message_lies_at_as_many_places_as_there_were_attempts() -> None:
+    """In the calm too: a loaded machine lets sends time out, and the client says so."""
+    story = Story()
+    story.sent(0, at=11.0)
+    story.ledger.calm(10.0)
+    story.call(0, 12, 13)
+    story.call(0, 13, 14, queue="chaos-o/broker-a/1")
+    story.call(0, 15, 16, queue="chaos-o/broker-b/1")
+    story.tried(0, "broker-a: no answer in 1500 ms", "broker-b: no answer in 750 ms")
+    assert len(story.verdict.unexplained) == 2, "three places, two attempts"
+    assert "no answer in 1500 ms" in story.verdict.unexplained[0]
+    story.tried(0, "SEND_OK")
+    assert story.verdict.repeats == {"stored twice": 2}
+
+
+def test_more_places_than_attempts_are_no_disturbance() -> None:
+    story = Story()
+    story.sent(0)
+    story.tried(0, "SEND_OK")
+    story.ledger.disturbed(1.0)
+    story.call(0, 1, 2)
+    story.call(0, 2, 3, queue="chaos-o/broker-a/1")
+    assert len(story.verdict.unexplained) == 1
+
+
+def test_a_failure_that_was_told_twice_needs_a_failure_and_a_word() -> None:
+    story = Story()
+    story.sent(0, at=11.0)
+    story.ledger.calm(10.0)
+    story.call(0, 12, 13, done=False)
+    story.call(0, 14, 15, queue="%RETRY%g/broker-a/0")
+    story.call(0, 15, 16, queue="%RETRY%g/broker-b/0")
+    assert len(story.verdict.unexplained) == 1
+    story.ledger.said("O-0", "was not taken back by its broker: no answer", 14.5)
+    assert story.verdict.repeats == {"its failure was told twice": 1}
 
 
 def test_ways_of_a_repeat_are_told_apart() -> None:
     story = Story()
     story.sent(0, 1)
+    story.tried(1, "no answer", "SEND_OK")
     story.ledger.disturbed(1.0)
     story.call(0, 1, 2, done=False)
     story.call(0, 2, 3)

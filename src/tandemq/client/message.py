@@ -4,7 +4,7 @@ from collections.abc import Iterator
 from enum import Enum
 from typing import NamedTuple
 
-from tandemq.errors import CorruptRecord
+from tandemq.errors import Attempt, CorruptRecord
 from tandemq.formats.compression import DECOMPRESSED_SIZE_MAX, decompress
 from tandemq.formats.record import parse_record, walk
 from tandemq.model import message as properties_of
@@ -47,6 +47,8 @@ class SendResult(NamedTuple):
     transaction_id: str = ""
     remark: str = ""
     """Why the status is not SEND_OK, where the broker says so."""
+    attempts: tuple[Attempt, ...] = ()
+    """What failed before this attempt; one that `may_be_stored` can have stored the message a second time."""
 
     @property
     def ok(self) -> bool:

@@ -12,7 +12,7 @@ from typing import TypeVar
 from tandemq.client.encode import Outgoing, send_fields
 from tandemq.client.message import SendResult
 from tandemq.client.send_frame import SendTemplate
-from tandemq.client.send_policy import FaultTable, QueueChooser, after_failure, same_broker_pause
+from tandemq.client.send_policy import FaultTable, QueueChooser, after_failure, may_be_stored, same_broker_pause
 from tandemq.client.send_results import send_result
 from tandemq.client.send_room import SendRoom
 from tandemq.client.session import Session
@@ -110,7 +110,7 @@ class MessageSender:
                 reply = await self.session.remoting.invoke(address, request, wait)
                 result = self._checked(send_result(reply, item, queue), reply)
                 self._record(queue, started, failed=False)
-                return result
+                return result._replace(attempts=tuple(attempts)) if attempts else result
             except (RemotingError, ReplyError, NoRoute) as error:
                 self._record(queue, started, failed=not isinstance(error, ReplyError))
                 attempts.append(self._attempt(queue, address, started, error))
@@ -125,7 +125,7 @@ class MessageSender:
 
     def _attempt(self, queue: QueueRef, address: str, started: float, error: Exception) -> Attempt:
         elapsed_ms = round((self.session.clock.monotonic() - started) * 1000)
-        return Attempt(queue.broker_name, address, queue.queue_id, elapsed_ms, str(error))
+        return Attempt(queue.broker_name, address, queue.queue_id, elapsed_ms, str(error), may_be_stored(error))
 
     async def _next_queues(
         self,

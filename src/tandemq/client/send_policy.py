@@ -39,6 +39,9 @@ NOT_STORED_OK_CODES = frozenset(
 )
 """Stored with a promise missing: errors only for those who set retryAnotherBrokerWhenNotStoreOK."""
 
+OPEN_CODES = NOT_STORED_OK_CODES | {ResponseCode.SYSTEM_ERROR, ResponseCode.SERVICE_NOT_AVAILABLE}
+"""Answers that a broker also gives about what it has stored: it was deposed meanwhile, or it handed the message on."""
+
 # A send that took at least the latency (left, ms) keeps its broker out of choice for the time beside it.
 _LATENCY_BANDS = ((15000, 30000), (5000, 10000), (3000, 6000), (1800, 5000), (550, 2000), (100, 0), (50, 0), (0, 0))
 ISOLATION_MS = 10_000
@@ -71,6 +74,13 @@ def after_failure(error: Exception, *, fixed: bool) -> Step:
         retried = error.code in RETRIED_CODES or error.code in NOT_STORED_OK_CODES
         return Step(again=retried and not fixed, refresh=error.code == ResponseCode.TOPIC_NOT_EXIST)
     return Step(again=not fixed, refresh=True)
+
+
+def may_be_stored(error: Exception) -> bool:
+    """Returns whether an attempt that ended with `error` may have stored its message all the same."""
+    if isinstance(error, ReplyError):
+        return error.code in OPEN_CODES
+    return not isinstance(error, (ConnectFailed, NoRoute))
 
 
 def same_broker_pause(failures: int) -> float:

@@ -51,6 +51,25 @@ async def test_another_broker_takes_what_one_refuses(submitted: bool) -> None:
 
 @pytest.mark.parametrize("submitted", [False, True])
 @on_loop
+async def test_a_result_tells_of_the_attempts_before_it(submitted: bool) -> None:
+    """Whoever gets a message twice can tell why: the first attempt may have stored it."""
+    scene = Scene(FakeCluster(brokers=TWO))
+    send, lost = scene.cluster.on[RequestCode.SEND_MESSAGE_V2], iter([True])
+
+    def answered(address: str, command: Command) -> Any:
+        if next(lost, False):
+            raise ConnectionLost(f"{address}: closed")
+        return send(address, command)
+
+    scene.cluster.on[RequestCode.SEND_MESSAGE_V2] = answered
+    (attempt,) = (await scene.send(submitted=submitted)).attempts
+    assert attempt.may_be_stored
+    assert "closed" in attempt.error
+    assert (await scene.send(submitted=submitted)).attempts == ()
+
+
+@pytest.mark.parametrize("submitted", [False, True])
+@on_loop
 async def test_an_error_tells_of_every_attempt(submitted: bool) -> None:
     scene = Scene(FakeCluster(brokers=TWO), retry_times=2)
     refusing(scene.cluster, ResponseCode.SYSTEM_BUSY, "a:1", "b:1")

@@ -2,7 +2,15 @@
 
 import pytest
 
-from tandemq.client.send_policy import FaultTable, QueueChooser, Step, after_failure, pause_ms, same_broker_pause
+from tandemq.client.send_policy import (
+    FaultTable,
+    QueueChooser,
+    Step,
+    after_failure,
+    may_be_stored,
+    pause_ms,
+    same_broker_pause,
+)
 from tandemq.errors import ConnectFailed, ConnectionLost, NoRoute, ReplyError, RequestTimeout
 from tandemq.model.topic import QueueRef
 
@@ -20,6 +28,13 @@ def test_a_broker_that_moves_is_waited_for_until_the_deadline(error: Exception, 
 def test_a_message_that_may_be_stored_is_not_repeated_in_a_fixed_queue(error: Exception) -> None:
     assert after_failure(error, fixed=False) == Step(again=True, refresh=True)
     assert not after_failure(error, fixed=True).again
+
+
+def test_only_a_clear_no_means_that_nothing_is_stored() -> None:
+    open_ones = [ConnectionLost("x"), RequestTimeout("x"), ReplyError(1, "deposed"), ReplyError(14, "deposed")]
+    assert all(map(may_be_stored, open_ones))
+    assert may_be_stored(ReplyError(12, "no copy in time"))
+    assert not any(map(may_be_stored, [ConnectFailed("x"), NoRoute("x"), ReplyError(2, "busy"), ReplyError(13, "bad")]))
 
 
 def test_an_unknown_topic_asks_for_the_route() -> None:
