@@ -10,7 +10,7 @@ from typing import Any
 
 from bench.frame import Benchmark, Figure, Run, Side
 from tandemq.broker.handlers.table_answers import table_for_slave
-from tandemq.broker.pair_tables import BrokerTables
+from tandemq.broker.pair.tables import BrokerTables
 from tandemq.broker.tables.groups import GroupTable
 from tandemq.broker.tables.offsets import OffsetTable
 from tandemq.broker.tables.topics import TopicTable

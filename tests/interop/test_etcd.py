@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from tandemq.broker.coordinator import tls_context
+from tandemq.broker.failover.coordinator import tls_context
 from tandemq.coordination.endpoints import parse_place
 from tandemq.coordination.etcd import EtcdClient, Put, Refused, WatchLost
 from tandemq.errors import CoordinatorError

@@ -39,7 +39,7 @@ from tandemq.broker.handlers.transactions import TransactionHandlers
 from tandemq.broker.handlers.users import UserHandlers
 from tandemq.broker.idempotent_sends import IdempotentSends
 from tandemq.broker.live_config import LiveConfig
-from tandemq.broker.pair import Pair
+from tandemq.broker.pair.pair import Pair
 from tandemq.broker.registration import Identity, Registered, Registration
 from tandemq.broker.replies import reply_of
 from tandemq.broker.services.delay import DelayService

@@ -5,7 +5,7 @@ long as any process has the store open, that one may be reigning and nothing is 
 """
 
 from tandemq.broker.config import BrokerConfig
-from tandemq.broker.coordinator import Coordinator
+from tandemq.broker.failover.coordinator import Coordinator
 from tandemq.cli.config_file import Loaded
 from tandemq.clock import SystemClock
 from tandemq.formats import layout

@@ -12,10 +12,10 @@ from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any, cast
 
 from tandemq.broker.config import BrokerConfig, BrokerRole
-from tandemq.broker.failover import Failover
-from tandemq.broker.lookout import register_facts, seen_of
+from tandemq.broker.failover.failover import Failover
 from tandemq.broker.new_message import NewMessage
-from tandemq.broker.reign import View
+from tandemq.broker.pair.lookout import register_facts, seen_of
+from tandemq.broker.pair.reign import View
 from tandemq.broker.write_gate import WriteRefused
 from tandemq.broker.writer import MessageWriter
 from tandemq.codec.codes import RequestCode, ResponseCode
@@ -45,7 +45,7 @@ from tandemq.sim.node import HOST, SimNode
 from tandemq.store.message_store import Appended, MessageStore
 
 if TYPE_CHECKING:
-    from tandemq.broker.pair import Pair
+    from tandemq.broker.pair.pair import Pair
 
 PORT = 10911
 DRAIN_SECONDS = 0.4

@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from tandemq.broker import coordinator, failover
+from tandemq.broker.failover import coordinator, failover
 from tandemq.codec.ha_register import Register
 from tandemq.coordination import etcd
 from tandemq.errors import CoordinatorError

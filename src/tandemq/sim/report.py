@@ -20,12 +20,12 @@ TAKE_PART: Final = (
     "codec/ha_*.py",
     "formats/*.py",
     "coordination/*.py",
-    "broker/reign.py",
+    "broker/pair/reign.py",
     "broker/writer.py",
-    "broker/coordinator.py",
-    "broker/failover.py",
-    "broker/reign_lease.py",
-    "broker/succession.py",
+    "broker/failover/coordinator.py",
+    "broker/failover/failover.py",
+    "broker/failover/reign_lease.py",
+    "broker/failover/succession.py",
 )
 LOOKERS_ON: Final = ("mutants.py", "etcd_mutants.py", "mutation.py", "report.py", "scenario.py")
 """Modules beside the simulator that start or tell of a run and take no part in it."""

@@ -19,7 +19,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from random import Random
 
-from tandemq.broker.reign import Own, Seen, Step, View, decide
+from tandemq.broker.pair.reign import Own, Seen, Step, View, decide
 from tandemq.codec.ha_classic import Chunk, Head, TransferReader, encode_report
 from tandemq.errors import CodecError
 from tandemq.model.ack_level import AckLevel

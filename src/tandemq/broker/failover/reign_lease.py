@@ -8,7 +8,7 @@ import contextlib
 import logging
 from collections.abc import Callable
 
-from tandemq.broker.coordinator import Coordinator
+from tandemq.broker.failover.coordinator import Coordinator
 from tandemq.clock import Clock
 from tandemq.errors import CoordinatorError
 from tandemq.replication.fence import Fence

@@ -17,7 +17,7 @@ from tandemq.replication.handover import HandOver, Reigning, successors
 from tandemq.replication.metadata import PairCode
 
 if TYPE_CHECKING:
-    from tandemq.broker.failover import Failover
+    from tandemq.broker.failover.failover import Failover
 
 log = logging.getLogger(__name__)
 

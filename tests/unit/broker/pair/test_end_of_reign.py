@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from tandemq.broker.pair import Pair
+from tandemq.broker.pair.pair import Pair
 from tandemq.broker.write_gate import WriteGate, WriteRefused
 
 

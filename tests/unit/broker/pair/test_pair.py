@@ -4,7 +4,7 @@ import asyncio
 from types import SimpleNamespace
 from typing import Any
 
-from tandemq.broker.pair import Pair
+from tandemq.broker.pair.pair import Pair
 from tandemq.sim.clock import ManualClock
 
 

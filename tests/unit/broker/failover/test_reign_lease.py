@@ -5,8 +5,8 @@ from collections.abc import Awaitable, Callable
 
 import msgspec
 
-from tandemq.broker.coordinator import Coordinator
-from tandemq.broker.reign_lease import ReignLease
+from tandemq.broker.failover.coordinator import Coordinator
+from tandemq.broker.failover.reign_lease import ReignLease
 from tandemq.clock import SystemClock
 from tandemq.codec.ha_register import Register
 from tandemq.replication.config import ReplicationConfig

@@ -5,7 +5,7 @@ import json
 
 import pytest
 
-from tandemq.broker.classic_master import ClassicMaster, hinders_promotion
+from tandemq.broker.pair.classic_master import ClassicMaster, hinders_promotion
 from tandemq.codec.codes import RequestCode, ResponseCode
 from tandemq.codec.command import Command
 from tandemq.errors import RemotingError

@@ -13,11 +13,11 @@ from collections import Counter
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
-from tandemq.broker.coordinator import Coordinator
-from tandemq.broker.dead_process import is_refused
-from tandemq.broker.register_move import RegisterMove
-from tandemq.broker.reign_lease import ReignLease
-from tandemq.broker.succession import Succession
+from tandemq.broker.failover.coordinator import Coordinator
+from tandemq.broker.failover.dead_process import is_refused
+from tandemq.broker.failover.register_move import RegisterMove
+from tandemq.broker.failover.reign_lease import ReignLease
+from tandemq.broker.failover.succession import Succession
 from tandemq.codec.ha_register import Member, Register
 from tandemq.errors import CodecError, CoordinatorError, RemotingError, ReplicationError
 from tandemq.replication.candidacy import RETRY_SECONDS, Candidacy, Standing
@@ -32,7 +32,7 @@ from tandemq.replication.register import is_newer
 from tandemq.replication.register_fit import address_of, refusal_of
 
 if TYPE_CHECKING:
-    from tandemq.broker.pair import Pair
+    from tandemq.broker.pair.pair import Pair
 
 log = logging.getLogger(__name__)
 

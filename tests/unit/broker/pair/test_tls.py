@@ -4,8 +4,8 @@ from dataclasses import replace
 
 import pytest
 
-from tandemq.broker import pair_tls
-from tandemq.broker.pair_tls import ha_tls
+from tandemq.broker.pair import tls as pair_tls
+from tandemq.broker.pair.tls import ha_tls
 from tandemq.errors import ConfigError
 from tandemq.remoting.config import RemotingConfig, TlsMode
 from tandemq.replication.config import ReplicationConfig

@@ -4,8 +4,8 @@ from pathlib import Path
 
 import pytest
 
-from tandemq.broker.peer_book import ADDRESSES_MAX, PeerBook
-from tandemq.broker.reign import Own, RoleVerdict, Seen, Step, View, decide
+from tandemq.broker.pair.peer_book import ADDRESSES_MAX, PeerBook
+from tandemq.broker.pair.reign import Own, RoleVerdict, Seen, Step, View, decide
 from tandemq.sim.disk import MemoryDisk
 
 ME, OTHER, THIRD = "10.0.0.1:10911", "10.0.0.2:10911", "10.0.0.3:10911"

@@ -2,7 +2,7 @@
 
 from pathlib import Path
 
-from tandemq.broker.peer_book import ADDRESSES_MAX, PeerBook
+from tandemq.broker.pair.peer_book import ADDRESSES_MAX, PeerBook
 from tandemq.sim.disk import CrashableDisk, MemoryDisk
 
 PATH = Path("/store/peers.json")

@@ -6,7 +6,7 @@ from collections.abc import Awaitable, Callable
 import msgspec
 import pytest
 
-from tandemq.broker.coordinator import Coordinator, tls_context
+from tandemq.broker.failover.coordinator import Coordinator, tls_context
 from tandemq.clock import SystemClock
 from tandemq.codec.ha_register import Member, Register
 from tandemq.errors import ConfigError, CoordinatorError

@@ -16,17 +16,17 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from tandemq.broker.addresses import HA_OFFSET, broker_port_of
-from tandemq.broker.classic_master import ClassicMaster, hinders_promotion
 from tandemq.broker.config import BrokerRole
 from tandemq.broker.exposure import exposures
-from tandemq.broker.failover import Failover
+from tandemq.broker.failover.failover import Failover
 from tandemq.broker.handlers.peers import HaFacts
-from tandemq.broker.lookout import SLAVE, Lookout, register_facts, seen_of
-from tandemq.broker.pair_tables import NEVER, BrokerTables
-from tandemq.broker.pair_tls import ha_tls
-from tandemq.broker.peer_book import PeerBook
+from tandemq.broker.pair.classic_master import ClassicMaster, hinders_promotion
+from tandemq.broker.pair.lookout import SLAVE, Lookout, register_facts, seen_of
+from tandemq.broker.pair.peer_book import PeerBook
+from tandemq.broker.pair.reign import Own, RoleVerdict, Seen, Step, View, decide
+from tandemq.broker.pair.tables import NEVER, BrokerTables
+from tandemq.broker.pair.tls import ha_tls
 from tandemq.broker.registration import Registered
-from tandemq.broker.reign import Own, RoleVerdict, Seen, Step, View, decide
 from tandemq.codec.codes import ResponseCode
 from tandemq.codec.command import Command, encode_response
 from tandemq.codec.ha_reasons import Reason

@@ -10,15 +10,15 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
-from tandemq.broker.lookout import OPEN, seen_of
-from tandemq.broker.reign import Seen
+from tandemq.broker.pair.lookout import OPEN, seen_of
+from tandemq.broker.pair.reign import Seen
 from tandemq.codec.ha_register import GROUP_HOME, Register
 from tandemq.errors import CodecError, RemotingError, ReplicationError
 from tandemq.replication.epochs import place_of
 from tandemq.replication.metadata import ask_ha_info
 
 if TYPE_CHECKING:
-    from tandemq.broker.failover import Failover
+    from tandemq.broker.failover.failover import Failover
 
 log = logging.getLogger(__name__)
 

@@ -7,9 +7,9 @@ from typing import Any
 
 import pytest
 
-from tandemq.broker import lookout
-from tandemq.broker.lookout import Lookout, claim_of, register_facts, seen_of
-from tandemq.broker.peer_book import PeerBook
+from tandemq.broker.pair import lookout
+from tandemq.broker.pair.lookout import Lookout, claim_of, register_facts, seen_of
+from tandemq.broker.pair.peer_book import PeerBook
 from tandemq.codec import bodies, fastjson
 from tandemq.codec.command import Command
 from tandemq.codec.ha_register import Member, Register

@@ -9,7 +9,7 @@ import pytest
 
 from tandemq.broker.broker import Broker
 from tandemq.broker.config import BrokerConfig, BrokerRole
-from tandemq.broker.failover import Failover
+from tandemq.broker.failover.failover import Failover
 from tandemq.errors import LogPoisoned, ReplicationError
 from tandemq.remoting.config import RemotingConfig
 from tandemq.replication.config import ReplicationConfig

@@ -2,7 +2,7 @@
 
 import pytest
 
-from tandemq.broker.told_tables import read_told
+from tandemq.broker.pair.told_tables import read_told
 from tandemq.errors import CodecError
 
 

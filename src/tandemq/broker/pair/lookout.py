@@ -9,8 +9,8 @@ from collections.abc import Iterable, Mapping
 from typing import Any
 
 from tandemq.broker.live_config import LiveConfig
-from tandemq.broker.peer_book import PeerBook
-from tandemq.broker.reign import Claim, Seen, View
+from tandemq.broker.pair.peer_book import PeerBook
+from tandemq.broker.pair.reign import Claim, Seen, View
 from tandemq.codec import bodies
 from tandemq.codec.codes import RequestCode
 from tandemq.codec.command import Command

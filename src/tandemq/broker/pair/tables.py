@@ -8,8 +8,8 @@ import secrets
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
+from tandemq.broker.pair.told_tables import IN_PARTS, Told, read_told
 from tandemq.broker.tables.changes import Changes
-from tandemq.broker.told_tables import IN_PARTS, Told, read_told
 from tandemq.codec import bodies
 from tandemq.model.topic import DataVersion
 from tandemq.replication.metadata import LocalOffset

@@ -5,11 +5,11 @@ from types import SimpleNamespace
 from typing import Any
 
 from tandemq.broker.handlers.table_answers import table_for_slave
-from tandemq.broker.pair_tables import BrokerTables, HeldTables
+from tandemq.broker.pair.tables import BrokerTables, HeldTables
+from tandemq.broker.pair.told_tables import Told
 from tandemq.broker.tables.groups import GroupTable
 from tandemq.broker.tables.offsets import NOT_FOUND, OffsetTable
 from tandemq.broker.tables.topics import TopicTable
-from tandemq.broker.told_tables import Told
 from tandemq.codec.command import Command, decode_command
 from tandemq.codec.frame import FrameReader
 from tandemq.model.topic import DataVersion, SubscriptionGroupConfig, TopicConfig

@@ -3,7 +3,7 @@
 import asyncio
 
 from tandemq.broker.addresses import free_port
-from tandemq.broker.dead_process import is_refused
+from tandemq.broker.failover.dead_process import is_refused
 
 HOST = "127.0.0.1"
 
