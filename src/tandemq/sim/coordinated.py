@@ -26,10 +26,12 @@ from tandemq.replication.metadata import PairCode
 from tandemq.replication.slave_state import SlaveTerms
 from tandemq.sim.coordinated_node import CoordinatedNode
 from tandemq.sim.etcd import ENDPOINTS, EtcdModel, EtcdNetwork
+from tandemq.sim.fate import FAULTS, World
 from tandemq.sim.ledger import Ledger, Violation
 from tandemq.sim.network import EventQueue, SimulatedNetwork
 from tandemq.sim.node import SimNode
-from tandemq.sim.simulator import FAULTS, LEVELS, SimulationResult, World, outcome_of
+from tandemq.sim.simulator import outcome_of
+from tandemq.sim.world import LEVELS, SimulationResult
 from tandemq.store.config import StoreConfig
 
 LEASE = 1

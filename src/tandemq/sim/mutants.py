@@ -34,7 +34,8 @@ from tandemq.replication.mastership.followers import Followers
 from tandemq.replication.mastership.reign import Reign
 from tandemq.replication.session import SessionState
 from tandemq.sim import node as sim_node
-from tandemq.sim import simulator as sim_simulator
+from tandemq.sim import operated as sim_operated
+from tandemq.sim import world as sim_world
 
 Patch = tuple[Any, str, Any]
 
@@ -773,7 +774,7 @@ MUTANTS: tuple[Mutant, ...] = (
         0,
         "case 4",
         "an empty store with a master's file begins a group beside the one there is",
-        ((sim_simulator.World, "group_exists", _begins_a_group),),
+        ((sim_world.Ground, "group_exists", _begins_a_group),),
     ),
     Mutant(
         "appended-called-flushed",
@@ -914,7 +915,7 @@ MUTANTS: tuple[Mutant, ...] = (
         "a master hands over before those who follow have everything",
         (
             (replica_node, "have_all", _hands_over_at_once),
-            (sim_simulator, "have_all", _hands_over_at_once),
+            (sim_operated, "have_all", _hands_over_at_once),
         ),
     ),
     Mutant(

@@ -10,7 +10,7 @@ from hashlib import sha256
 from pathlib import Path
 from typing import Final
 
-from tandemq.sim.simulator import SimulationResult
+from tandemq.sim.world import SimulationResult
 
 TAKE_PART: Final = (
     "replication/*.py",

@@ -36,9 +36,9 @@ from tandemq.replication.acks import PutStatus
 from tandemq.replication.mastership.core import MasterTerms
 from tandemq.replication.promotion import refusal_of
 from tandemq.replication.slave_state import SlaveTerms
+from tandemq.sim.fate import World
 from tandemq.sim.network import EventQueue, SimulatedNetwork
 from tandemq.sim.node import SimNode
-from tandemq.sim.simulator import World
 from tandemq.store.config import StoreConfig
 from tandemq.store.message_store import Appended
 

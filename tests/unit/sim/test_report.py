@@ -1,7 +1,7 @@
 """What a run writes down: counts that add up, every broken seed, and who notices which mutant."""
 
 from tandemq.sim.report import SeedsReport, digest_of_source, mutants_text
-from tandemq.sim.simulator import SimulationResult
+from tandemq.sim.world import SimulationResult
 
 
 def test_a_report_of_seeds_sums_them_up_and_names_the_broken() -> None:
