@@ -4,9 +4,11 @@ import contextlib
 import json
 import logging
 import os
+import signal
 import sys
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
+from types import FrameType
 from typing import Annotated, Protocol
 
 import typer
@@ -17,7 +19,8 @@ from tandemq.sim.coordinated import simulate_coordinated
 from tandemq.sim.etcd_mutants import ETCD_MUTANTS
 from tandemq.sim.mutants import MUTANTS
 from tandemq.sim.report import SeedsReport
-from tandemq.sim.simulator import SimulationResult, simulate
+from tandemq.sim.simulator import simulate
+from tandemq.sim.world import SimulationResult
 
 app = typer.Typer(help="Run the replication simulator: seeded faults, checked promises.")
 
@@ -44,13 +47,15 @@ def sim(
     clock = SystemClock()
     began = clock.monotonic()
     sums = SeedsReport(chosen.start)
-    with contextlib.suppress(KeyboardInterrupt):  # then it tells of those that were run
+    with _until_interrupted() as is_interrupted:  # then it tells of those that were run
         for result in _results(chosen, simulate_coordinated if etcd else simulate, trace, mutant):
             if trace and not as_json:
                 print("\n".join(result.trace))
             if (result.violation or verbose or seed is not None) and not as_json:
                 print(result.summary, flush=True)
             sums.add(result)
+            if is_interrupted():
+                break
     took, broken = clock.monotonic() - began, len(sums.broken)
     if as_json:
         told = {"first": chosen.start, "seeds": sums.count, "broken": sums.broken, "seconds": round(took, 1)}
@@ -67,15 +72,38 @@ def sim(
         raise typer.Exit(1)
 
 
+@contextlib.contextmanager
+def _until_interrupted() -> Iterator[Callable[[], bool]]:
+    """Lets a seed end before Ctrl-C ends the run: in the middle of one the interrupt would look like a broken promise.
+
+    A second one ends the process at once.
+    """
+    asked = False
+
+    def ask(number: int, frame: FrameType | None) -> None:
+        nonlocal asked
+        if asked:
+            os._exit(130)
+        asked = True
+
+    before = signal.signal(signal.SIGINT, ask)
+    try:
+        yield lambda: asked
+    finally:
+        signal.signal(signal.SIGINT, before)
+
+
 class Run(Protocol):
     def __call__(self, seed: int, *, trace: bool) -> SimulationResult: ...
 
 
 def _results(seeds: range, run: Run, trace: bool, mutant: str) -> Iterable[SimulationResult]:
     if not mutant:
-        return (run(seed, trace=trace) for seed in seeds)
+        yield from (run(seed, trace=trace) for seed in seeds)
+        return
     for known in (*MUTANTS, *ETCD_MUTANTS):
         if known.name == mutant:
             with known.active():
-                return [run(seed, trace=trace) for seed in seeds]
+                yield from (run(seed, trace=trace) for seed in seeds)
+            return
     raise ConfigError(f"--mutant {mutant}: known are {', '.join(known.name for known in (*MUTANTS, *ETCD_MUTANTS))}")
