@@ -191,13 +191,16 @@ class Machine:
         problem, work = "", None
         try:
             work = next(self.rebuild, None)
+            if work is not None:
+                work()
+        except DiskFull:
+            self.rebuild = None  # whoever asked for it asks again
+            raise
         except StoreError as error:
             problem = str(error)
         assert not problem or "the log was cut" in problem
         if work is None:
             self.rebuild = None
-        else:
-            work()
 
     def rebuild_whole(self) -> None:
         self.rebuild_step()
@@ -224,7 +227,12 @@ class Machine:
         """The disk is full for a while, at whatever a few operations want to save; then there is room again."""
         self.disk.capacity = self.disk.usage(ROOT)[0] + self.random.choice((0, 100, 3000))
         for _ in range(self.random.randrange(1, 6)):
-            operation = self.random.choice((self.append, self.dispatch, self.flush, self.flush_all, self.delete_topic))
+            operation = self.random.choice(
+                (
+                    self.append, self.dispatch, self.flush, self.flush_all, self.delete_topic, self.truncate,
+                    self.retain, self.rebuild_step, self.turn, self.confirm,
+                )
+            )  # fmt: skip
             with suppress(DiskFull):
                 operation()
         self.disk.capacity = None

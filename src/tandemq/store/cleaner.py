@@ -4,13 +4,14 @@ Also where the store learns that its disk is too full to take more, or no longer
 """
 
 import contextlib
+import logging
 from collections.abc import Callable
 from itertools import pairwise
 from pathlib import Path
 from typing import TypeAlias
 
 from tandemq.clock import Clock
-from tandemq.errors import CorruptRecord, OffsetOutOfRange, StoreError
+from tandemq.errors import CorruptRecord, DiskFull, NoDescriptors, OffsetOutOfRange, StoreError
 from tandemq.formats.layout import CUT
 from tandemq.formats.log_mark import BODY_SIZE_MAX, LogMark, marks_of
 from tandemq.formats.record import store_timestamp
@@ -22,6 +23,8 @@ from tandemq.store.flush import Flusher
 from tandemq.store.retention import HOUR_MS, RetentionDecision, SegmentAge, decide
 from tandemq.store.views import Views
 from tandemq.store.write_gate import WriteGate
+
+log = logging.getLogger(__name__)
 
 _MANUAL_ROUNDS = 20
 AppendMark: TypeAlias = Callable[[LogMark], object]
@@ -66,7 +69,8 @@ class Cleaner:
                 break  # the next round finds them so, or the log is poisoned
             if decision.delete:
                 first_offset = decision.delete[-1] + self._log.segment_size
-                self._views.save_starts(first_offset)
+                if not self._are_starts_saved(first_offset):
+                    break
                 if append_mark is not None:
                     self.mention(first_offset, append_mark)
             for _base in decision.delete:
@@ -92,6 +96,23 @@ class Cleaner:
             with contextlib.suppress(StoreError):
                 self._flusher.flush_once()
         return not self._views.queue_table.has_deleted_from(self._flusher.flushed)
+
+    def _are_starts_saved(self, first_offset: int) -> bool:
+        """Keeps what only files tell that are about to go. Returns whether it is kept: without it they stay.
+
+        Deleting is what mends a full disk, so what can be done without makes room for it.
+        """
+        with contextlib.suppress(DiskFull, NoDescriptors):
+            self._views.save_starts(first_offset)
+            return True
+        self._log.chain.drop_spare()
+        self._views.drop_index_before(first_offset)
+        try:
+            self._views.save_starts(first_offset)
+        except (DiskFull, NoDescriptors) as error:
+            log.warning("expired files of %s can't be deleted: %s", self._root, error)
+            return False
+        return True
 
     def _drop_old_cuts(self, now_ms: int) -> None:
         """Removes cut bytes as old as deleted messages; their directories are named `offset-wall ms`."""

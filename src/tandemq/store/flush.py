@@ -183,7 +183,7 @@ class Flusher:
         """Takes the views' files that the owner wrote; the thread (or the caller, without one) makes them durable."""
         if self._thread is None:
             with self._lock:
-                self.sync_views_now(work)
+                self._sync_views(work)  # what there was no room for, the next one has too
         else:
             self._work = work
             self._wake.set()
@@ -203,15 +203,26 @@ class Flusher:
             self._post(call)
 
     def _sync_views(self, work: ViewsWork) -> bool:
-        """Syncs the log first, then the views, then the checkpoint that vouches for both.
+        """Does what `sync_views_now` does. Returns False if it has to be tried again."""
+        try:
+            self.sync_views_now(work)
+        except (NoDescriptors, DiskFull) as error:
+            self.delay = str(error)
+            return False
+        return True
 
-        Returns False if it has to be tried again.
+    def sync_views_now(self, work: ViewsWork) -> None:
+        """Syncs the log first, then the views, then the checkpoint that vouches for both. Needs the lock.
+
+        Raises NoDescriptors or DiskFull, after which it may be tried again.
         """
         if self.views_problem is not None:
-            return True
+            return
         self._sync_log()
-        if self.poison is not None or self.flushed < work.log_offset:
-            return self.poison is not None
+        if self.poison is not None:
+            return
+        if self.flushed < work.log_offset:
+            raise NoDescriptors(self.delay)
         try:
             for path in work.files:
                 with contextlib.suppress(FileNotFoundError):  # a topic or an old file was deleted meanwhile
@@ -226,19 +237,12 @@ class Flusher:
             self._disk.write_synced(work.checkpoint_path, work.checkpoint)
             for path in work.obsolete:
                 self._disk.remove_tree(path)
-        except (NoDescriptors, DiskFull) as error:
-            self.delay = str(error)
-            return False
+        except (NoDescriptors, DiskFull):
+            raise
         except (OSError, StoreError) as error:
             self.views_problem = f"the views could not be flushed ({error}); recovery will dispatch again from the log"
-            return True
-        work.done()
-        return True
-
-    def sync_views_now(self, work: ViewsWork) -> None:
-        """Syncs views at once, for those who hold the lock; without a descriptor or room it is given up for good."""
-        if not self._sync_views(work):
-            self.views_problem = f"the views could not be flushed ({self.delay}); recovery will dispatch again"
+        else:
+            work.done()
 
     def _between_files(self) -> None:
         """Thousands of queues must not delay a send that waits for the log."""

@@ -69,7 +69,7 @@ class LogChanges:
                 self._views.start_over(log.first_offset)
             self.number_undispatched()
             flusher.lower(offset)
-            self._views.sync_paused()
+            self._views.sync_after_cut()
             truncation.finish(self._disk, self._root)
         flusher.fail_above(offset)
         return end - offset
@@ -131,7 +131,7 @@ class LogChanges:
             self._views.reset(first_offset)
             self.number_undispatched()
             flusher.restart(first_offset)
-            self._views.sync_paused()
+            self._views.sync_after_cut()
             truncation.finish(self._disk, self._root)
         flusher.fail_waiters(StoreError(f"the log was reset to start at {first_offset}"))
 

@@ -218,7 +218,8 @@ class MessageStore:
         self._mark_running(aborted)
         self._confirmed.begin(min(views.confirmed or 0, self.appended))
         if intent is not None:
-            views.sync()
+            with flusher.paused():
+                views.sync_after_cut()
             truncation.finish(disk, root)
 
     def _mark_running(self, already: bool) -> None:
@@ -265,7 +266,7 @@ class MessageStore:
             while self.dispatch():
                 pass
             self._views.sync(clean=self.dispatched == self.log.appended)
-        except DiskFull:
+        except (DiskFull, NoDescriptors):
             return  # views can't be written: the marker stays, the next open dispatches again
         if self.dispatched == self.log.appended and self._flusher.views_problem is None:
             self._disk.remove(self.root / layout.ABORT)

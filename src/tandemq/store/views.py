@@ -10,12 +10,13 @@ which it began; entries that dispatch adds meanwhile may get into the files too,
 the queues they are in are dirty again.
 """
 
+import contextlib
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from tandemq.clock import Clock
-from tandemq.errors import DiskFull, StoreError
+from tandemq.errors import DiskFull, NoDescriptors, StoreError
 from tandemq.formats import checkpoint, layout
 from tandemq.formats.checkpoint import Checkpoint, CheckpointFile, ViewsPoint
 from tandemq.formats.envelope import parse_delay_levels
@@ -208,6 +209,7 @@ class Views:
                 if self._clock.monotonic() >= until:
                     self._flusher.post(lambda: self._slice(begun, steps))
                     return
+            work = self._finish(begun)
         except (OSError, StoreError) as error:
             self._give_up()
             self._flusher.want_views(True)
@@ -216,7 +218,7 @@ class Views:
             self._on_full(error)
             return
         self._slicing = None
-        self._flusher.hand_over_views(self._finish(begun))
+        self._flusher.hand_over_views(work)
 
     def _give_up(self) -> None:
         """Takes back what was being handed over: its queues are dirty as before, its files are left to the next."""
@@ -228,15 +230,30 @@ class Views:
             self._left_directories += begun.directories
 
     def sync(self, clean: bool = False) -> None:
-        """Makes views and checkpoint durable now, in this thread."""
+        """Makes views and checkpoint durable now, in this thread. Raises NoDescriptors or DiskFull."""
         with self._flusher.paused():
             self._flusher.forget_views()
-            self.sync_paused(clean)
+            self._sync_paused(clean)
 
-    def sync_paused(self, clean: bool = False) -> None:
-        """Does what `sync` does, for those who hold the flusher's lock."""
+    def sync_after_cut(self) -> None:
+        """Does what `sync` does, for those who hold the flusher's lock and changed what the last checkpoint vouches for.
+
+        Where there is no room the checkpoint goes instead, until there is: a crash before dispatches everything again.
+        """
+        is_durable = False
+        with contextlib.suppress(DiskFull, NoDescriptors):
+            self._sync_paused(clean=False)
+            is_durable = self._unsynced is None
+        if not is_durable:
+            self.distrust()
+
+    def _sync_paused(self, clean: bool) -> None:
         self._give_up()
-        self._flusher.sync_views_now(self.work(clean))
+        try:
+            self._flusher.sync_views_now(self.work(clean))
+        except (DiskFull, NoDescriptors):
+            self._flusher.want_views(True)
+            raise
 
     def work(self, clean: bool) -> ViewsWork:
         """Writes everything at once. Returns what is to be synced."""
@@ -244,13 +261,14 @@ class Views:
         try:
             for _ in self._steps(begun):
                 pass
+            work = self._finish(begun)
         except (OSError, StoreError) as error:
             self._give_up()
             if isinstance(error, DiskFull):
                 self._on_full(error)
             raise
         self._slicing = None
-        return self._finish(begun)
+        return work
 
     def _begin(self, clean: bool) -> _HandOver:
         """Notes what is to be vouched for: everything up to where dispatch is now."""
@@ -369,8 +387,9 @@ class Views:
     def save_starts(self, first_offset: int) -> None:
         """Keeps what only files tell that are about to be deleted, for a log that will begin at an offset."""
         # All others who save it have synced the log before.
-        self.starts = self.queue_table.starts(first_offset, self._flusher.flushed)
-        self._starts_file.replacement(encode_starts(self.starts))()
+        starts = self.queue_table.starts(first_offset, self._flusher.flushed)
+        self._starts_file.replacement(encode_starts(starts))()
+        self.starts = starts  # not before: without room for it the log still begins where it did
 
     def _current_starts(self, now: QueueStarts) -> QueueStarts:
         """Returns what is to be saved with a checkpoint: numbers at the first offset do not change while it stays."""
@@ -399,6 +418,10 @@ class Views:
         self.queue_table.removals += 1
         for queue in self.queue_table.table.values():
             queue.drop_before(first_offset)
+        self.drop_index_before(first_offset)
+
+    def drop_index_before(self, first_offset: int) -> None:
+        """Removes index files that only point below `offset`, where the log was or is about to be deleted."""
         if self.index is not None:
             self.index.drop_before(first_offset)
 

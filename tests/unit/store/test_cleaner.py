@@ -2,6 +2,7 @@
 
 import datetime
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 from tests.unit.store.stores import CONFIG, FOREVER, HOST, ROOT, opened, put
@@ -73,6 +74,48 @@ def test_disk_use_makes_room_and_stops_writes() -> None:
     assert store.first_offset > 0
     assert store.health.writable
     put(store)
+
+
+def test_deleting_makes_room_for_what_it_has_to_save() -> None:
+    """A disk that is full to the last byte is mended by retention, which must save the numbers of queues before."""
+    disk = MemoryDisk()
+    store = opened(disk)
+    for _ in range(60):
+        put(store, bytes(300))
+    while store.appended % 4096 < 3000:
+        put(store, bytes(300))
+    store.dispatch()
+    store.flush_all()
+    store.prepare()
+    spare = store.log.chain._spare
+    assert spare is not None
+    spare[1].reserve(1000)  # as a file system does, in blocks
+    disk.capacity = disk.usage(ROOT)[0]
+    assert store.retain(manual=True) > 0
+    assert store.first_offset > 0
+
+
+def test_numbers_that_could_not_be_saved_leave_everything_as_it_was(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The next start and the next rebuild go by the numbers at the first offset that the log still has."""
+    disk = MemoryDisk()
+    store = opened(disk)
+    for number in range(60):
+        put(store, bytes(300), queue_id=number // 30)
+    store.dispatch()
+    store.flush_all()
+    known = store._views.starts
+    with monkeypatch.context() as full:
+        full.setattr(disk, "replace_file", _no_room)
+        disk.capacity = disk.usage(ROOT)[0]
+        assert store.retain(manual=True) == 0
+    assert (store.first_offset, store._views.starts) == (0, known)
+    disk.capacity = None
+    assert store.retain(store._clock.wall_ms() + 100 * 3_600_000, manual=True) > 0
+    assert store.health.writable
+
+
+def _no_room(path: Path, data: bytes) -> None:
+    raise DiskFull(f"no room for {path}")
 
 
 def test_settings_changed_at_run_time_hold_for_the_next_run() -> None:

@@ -116,6 +116,21 @@ def test_the_thread_tries_a_checkpoint_again_that_had_no_room() -> None:
     store.close()
 
 
+def test_a_checkpoint_that_had_no_room_at_once_is_written_later() -> None:
+    """Whoever waits is told, and the next hand-over vouches for what that one could not."""
+    disk = PoorDisk()
+    store = store_on(disk)
+    put(store)
+    store.dispatch()
+    disk.full = True
+    with pytest.raises(DiskFull):
+        store.flush_all()
+    assert store._flusher.views_problem is None
+    disk.full = False
+    store._views.hand_over()
+    assert store._views._durable_offset == store.appended
+
+
 def test_a_close_that_could_not_sync_leaves_the_marker() -> None:
     disk = PoorDisk()
     store = store_on(disk)

@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 from tests.unit.store.stores import FOREVER, ROOT, check_filled, opened, put
 
-from tandemq.errors import OffsetOutOfRange, StoreError
+from tandemq.errors import DiskFull, OffsetOutOfRange, StoreError
 from tandemq.formats import layout
 from tandemq.formats.log_mark import LOG_MARK_TOPIC, TopicDeleted, encode_mark
 from tandemq.formats.record import parse_record
@@ -14,6 +14,17 @@ from tandemq.store import truncation
 from tandemq.store.message_store import MessageStore
 
 ASIDE = Path("/aside")
+
+
+class FullDisk(MemoryDisk):
+    """Has no room for some files."""
+
+    full: tuple[str, ...] = ()
+
+    def write_at(self, path: Path, position: int, data: bytes | bytearray | memoryview) -> None:
+        if any(part in self.full for part in path.parts):
+            raise DiskFull(f"no room for {path}")
+        super().write_at(path, position, data)
 
 
 def filled(disk: MemoryDisk | None = None, count: int = 12) -> tuple[MessageStore, list[int]]:
@@ -99,6 +110,46 @@ def test_an_interrupted_cut_is_finished_by_the_next_open() -> None:
     assert again.appended == offsets[5]
     check_filled(again, 5)
     assert truncation.pending(disk, ROOT) is None
+
+
+@pytest.mark.parametrize("full", [layout.CONSUME_QUEUE, layout.CHECKPOINT])
+def test_a_cut_that_finds_no_room_for_its_views_is_over(full: str) -> None:
+    """Else the next opening would cut again, and what was appended meanwhile would go.
+
+    No checkpoint vouches for the views as they were: they may say what the log no longer says.
+    """
+    disk = FullDisk()
+    store, _ = filled(disk, 10)
+    store.flush_all()
+    put(store, b"kept", b"KEYS\x01k10\x02")
+    cut = put(store)
+    store.dispatch()
+    disk.full = (full,)
+    store.truncate(cut)
+    assert truncation.pending(disk, ROOT) is None
+    assert disk.file_size(ROOT / layout.CHECKPOINT) is None
+    disk.full = ()
+    store.retain()
+    put(store, b"after", b"KEYS\x01k11\x02", queue_id=1)
+    store.abandon()
+    again = opened(disk)
+    again.dispatch()
+    check_filled(again, 12)
+    again.flush_all()
+    assert disk.file_size(ROOT / layout.CHECKPOINT) is not None
+
+
+def test_an_interrupted_cut_is_finished_on_a_full_disk_too() -> None:
+    disk = FullDisk()
+    store, offsets = filled(disk)
+    store.flush_all()
+    store.abandon()
+    truncation.announce(disk, ROOT, truncation.Truncation(offsets[5]))
+    disk.full = (layout.CHECKPOINT,)
+    again = opened(disk)
+    assert again.appended == offsets[5]
+    assert truncation.pending(disk, ROOT) is None
+    check_filled(again, 5)
 
 
 def test_a_reset_log_is_empty_and_begins_elsewhere() -> None:
