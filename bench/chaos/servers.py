@@ -17,6 +17,7 @@ from tandemq.errors import RemotingError
 from tandemq.remoting.client import RemotingClient
 from tandemq.remoting.config import RemotingConfig
 from tandemq.replication.metadata import PairCode
+from tandemq.testing.dying import die_with_parent
 from tandemq.testing.pair import HOST, BrokerProcess
 from tandemq.testing.waiting import until
 
@@ -38,7 +39,7 @@ class NamesrvProcess:
     def start(self) -> None:
         with self._log.open("ab") as log:
             command = [sys.executable, "-m", "tandemq", "namesrv", "-c", str(self._conf)]
-            self.process = subprocess.Popen(command, stdout=log, stderr=log)
+            self.process = subprocess.Popen(command, stdout=log, stderr=log, preexec_fn=die_with_parent)
 
     def kill(self) -> None:
         if self.process is not None:

@@ -236,7 +236,7 @@ class Views:
             self._sync_paused(clean)
 
     def sync_after_cut(self) -> None:
-        """Does what `sync` does, for those who hold the flusher's lock and changed what the last checkpoint vouches for.
+        """Does what `sync` does, for those who hold the flusher's lock and changed what a checkpoint vouches for.
 
         Where there is no room the checkpoint goes instead, until there is: a crash before dispatches everything again.
         """

@@ -17,6 +17,7 @@ from tandemq.broker.addresses import free_port
 from tandemq.coordination.endpoints import parse_place
 from tandemq.coordination.etcd import EtcdClient
 from tandemq.errors import CoordinatorError
+from tandemq.testing.dying import die_with_parent
 from tandemq.testing.waiting import until
 
 HOST = "127.0.0.1"
@@ -53,7 +54,7 @@ class EtcdNode:
         command += ["--listen-peer-urls", peer, "--initial-advertise-peer-urls", peer]
         command += ["--initial-cluster", cluster, "--unsafe-no-fsync"]
         with self.log.open("ab") as log:
-            self.process = subprocess.Popen(command, stdout=log, stderr=log)
+            self.process = subprocess.Popen(command, stdout=log, stderr=log, preexec_fn=die_with_parent)
 
     def signal(self, number: int) -> None:
         if self.process is not None:

@@ -31,6 +31,7 @@ from tandemq.namesrv.server import NameServer
 from tandemq.remoting.client import RemotingClient
 from tandemq.remoting.config import RemotingConfig
 from tandemq.replication.metadata import PairCode
+from tandemq.testing.dying import die_with_parent
 from tandemq.testing.waiting import until
 
 HOST = "127.0.0.1"
@@ -81,7 +82,7 @@ class BrokerProcess:
         self.properties |= {"brokerIP1": host, "bindAddress": host}
 
     def start(self, **changes: str) -> None:
-        """Starts the process; returns at once."""
+        """Starts the process, which dies with the thread that calls; returns at once."""
         self.properties.update(changes)
         self.conf.write_text("".join(f"{key}={value}\n" for key, value in self.properties.items()))
         with self.log.open("ab") as log:
@@ -90,6 +91,7 @@ class BrokerProcess:
                 stdout=log,
                 stderr=log,
                 env={**os.environ, **self.environment},
+                preexec_fn=die_with_parent,
             )
 
     def kill(self) -> None:
