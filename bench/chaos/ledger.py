@@ -13,6 +13,8 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import Any
 
+from tandemq.client import SendStatus
+
 WINDOW_S = 15.0
 """How long before a repeat its reason may lie: an offset may be a few seconds old when it is lost."""
 
@@ -178,7 +180,11 @@ class Ledger:
             if disturbed or self._said_between(before, after, before.queue, after.queue):
                 return "failed, then came again by its queue and by the retry topic"
             return "its failure was told twice" if self._said_between(before, after, after.id) else None
-        return "stored twice" if places <= len(self._tries[after.id]) else None
+        if places > len(self._tries[after.id]):
+            return None
+        late = any(outcome not in SendStatus.__members__ for outcome in self._tries[after.id])
+        reason = "sent again after an attempt without a clear answer" if late else "sent again, a promise was missing"
+        return reason if self._acknowledged.get(after.id, 0.0) <= self._calm_since else f"{reason}, in the calm"
 
     def _was_disturbed(self, before: Call, after: Call) -> bool:
         if self._acknowledged.get(after.id, 0.0) > self._calm_since:

@@ -119,7 +119,16 @@ def test_a_message_lies_at_as_many_places_as_there_were_attempts() -> None:
     assert len(story.verdict.unexplained) == 2, "three places, two attempts"
     assert "no answer in 1500 ms" in story.verdict.unexplained[0]
     story.tried(0, "SEND_OK")
-    assert story.verdict.repeats == {"stored twice": 2}
+    assert story.verdict.repeats == {"sent again after an attempt without a clear answer, in the calm": 2}
+
+
+def test_what_was_sent_again_for_a_missing_promise_is_told_apart() -> None:
+    story = Story()
+    story.sent(0)
+    story.tried(0, "SLAVE_NOT_AVAILABLE", "SEND_OK")
+    story.call(0, 1, 2)
+    story.call(0, 2, 3, queue="chaos-o/broker-a/1")
+    assert story.verdict.repeats == {"sent again, a promise was missing": 1}
 
 
 def test_more_places_than_attempts_are_no_disturbance() -> None:
@@ -157,6 +166,6 @@ def test_ways_of_a_repeat_are_told_apart() -> None:
     story.call(1, 6, 7)
     assert story.verdict.repeats == {
         "failed, then came again by its queue and by the retry topic": 1,
-        "stored twice": 1,
+        "sent again after an attempt without a clear answer": 1,
         "the queue went back": 1,
     }

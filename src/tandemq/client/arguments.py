@@ -38,7 +38,7 @@ def check_close_timeout(timeout: object) -> None:
     """Accepts None, which means without a limit, and seconds of at least 0."""
     if timeout is None:
         return
-    if isinstance(timeout, bool) or not isinstance(timeout, (int, float)) or timeout < 0:
+    if isinstance(timeout, bool) or not isinstance(timeout, (int, float)) or not timeout >= 0:  # NaN is neither
         raise ClientError(f"timeout={timeout!r}: seconds of at least 0 are needed, or None for no limit")
 
 

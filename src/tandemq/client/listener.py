@@ -162,6 +162,11 @@ class ListenerCaller:
         else:
             self._of_topic[topic] = target
 
+    def function_of(self, topic: str) -> Callable[[Any], Any] | None:
+        """Returns the function that a topic has of its own."""
+        target = self._of_topic.get(topic)
+        return None if target is None else target.function
+
     def serves(self, topic: str) -> bool:
         """Returns whether there is a listener for messages of a topic."""
         return topic in self._of_topic or self._of_all is not None

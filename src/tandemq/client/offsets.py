@@ -206,6 +206,7 @@ class LocalOffsets(_Memory):
 
     def _save(self, data: bytes) -> None:
         """Replaces the file by a new one that is on disk; until then the old one stays whole."""
+        self.path.parent.mkdir(parents=True, exist_ok=True)  # whoever clears temporary files took it away
         fresh = self.path.with_suffix(".json.tmp")
         with open(fresh, "wb") as file:
             file.write(data)

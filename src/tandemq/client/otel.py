@@ -176,7 +176,7 @@ class _Handling:
         attributes = _attributes("process", self._topic, self._count)
         attributes["messaging.consumer.group.name"] = group
         first = messages[0]
-        _describe(attributes, first.tags, " ".join(first.keys), first.stored.size, self._count)
+        _describe(attributes, first.tags, " ".join(first.keys), len(first.stored.body), self._count)
         if self._count == 1:
             attributes["messaging.message.id"] = first.message_id
             attributes["messaging.destination.partition.id"] = str(first.queue_id)

@@ -201,11 +201,18 @@ class PushConsumer:
                 print(len(messages))
 
         The function gets one message, or with `batch` a list of at most `consumeMessageBatchMaxSize`. It answers as
-        every listener does: None or Action.SUCCESS, Action.LATER, or an exception.
+        every listener does: None or Action.SUCCESS, Action.LATER, or an exception. A topic has one function: give it
+        all the tags, or unsubscribe before another one takes over.
         """
 
         def registered(function: F) -> F:
             check_callable(function, "the decorated function")
+            present = self._caller.function_of(topic)
+            if topic in self._subscriptions and present not in (None, function):
+                raise ClientError(
+                    f"topic {topic!r} is handled by {present!r} already: a topic has one function and one filter, "
+                    "which may name several tags"
+                )
             self._caller.add(function, topic, takes_list=batch)
             self.subscribe(topic, expression, kind)
             return function

@@ -91,6 +91,8 @@ class Requester:
 
 async def send_reply(producer: ReplyingProducer, request: ReceivedMessage, body: bytes) -> SendResult:
     """Answers a received request; ClientError if the message asked for no answer."""
+    if not isinstance(request, ReceivedMessage):
+        raise ClientError(f"request={request!r}: the ReceivedMessage to answer is needed")
     cluster = request.properties.get(names.CLUSTER)
     correlation = request.properties.get(names.CORRELATION_ID)
     client = request.properties.get(names.REPLY_TO_CLIENT)

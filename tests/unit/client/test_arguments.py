@@ -33,6 +33,7 @@ from tandemq.model.topic import QueueRef
         (check_timeout_ms, True, "timeout_ms=True"),
         (check_close_timeout, "5", "timeout='5'"),
         (check_close_timeout, -1, "timeout=-1"),
+        (check_close_timeout, float("nan"), "timeout=nan"),
         (check_copies, 0, "copies=0"),
         (check_copies, "", "copies=''"),
         (check_copies, 1.5, "copies=1.5"),

@@ -2,6 +2,7 @@
 
 import asyncio
 import json
+import shutil
 from collections.abc import Awaitable, Callable
 from pathlib import Path
 from typing import Any
@@ -140,6 +141,16 @@ async def test_a_disk_that_refuses_once_loses_nothing(tmp_path: Path, monkeypatc
     await offsets.persist([ONE])
     offsets.close()
     assert LocalOffsets(tmp_path, "me", "g").current(ONE) == 5
+
+
+@on_loop
+async def test_a_directory_that_was_cleared_is_made_again(tmp_path: Path) -> None:
+    offsets = LocalOffsets(tmp_path / "offsets", "10.0.0.1@i", "g")
+    shutil.rmtree(tmp_path / "offsets")
+    offsets.update(ONE, 5)
+    await offsets.persist([ONE])
+    offsets.close()
+    assert LocalOffsets(tmp_path / "offsets", "10.0.0.1@i", "g").current(ONE) == 5
 
 
 @on_loop

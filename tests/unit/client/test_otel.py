@@ -131,5 +131,6 @@ async def test_a_handler_continues_the_trace_of_its_message(seen: Seen, plain: b
     assert [link.context.span_id for link in first.links] == [send.context.span_id]
     assert first.context in inside
     assert failed.parent is None
+    assert (first.attributes or {})["messaging.message.body.size"] == 1
     assert seen.metric("messaging.client.consumed.messages") == {"success": 1, "later": 1}
     assert seen.metric("messaging.process.duration") == {"success": 1, "later": 1}

@@ -483,6 +483,18 @@ async def test_functions_are_given_by_decorator_one_for_each_topic() -> None:
         consumer.on("T")(lambda: None)
 
 
+@on_loop
+async def test_a_second_function_does_not_silently_take_a_topic_from_the_first() -> None:
+    """`on("T", "A")` and `on("T", "B")`: a topic has one filter, so the first would never be called again."""
+    consumer = PushConsumer("g", session=FakeCluster().session())
+    first = consumer.on("T", "A")(lambda message: None)
+    with pytest.raises(ClientError, match=r"'T' is handled by .*lambda.* already"):
+        consumer.on("T", "B")(lambda message: None)
+    consumer.on("T", "A || B")(first)
+    await consumer.unsubscribe("T")
+    consumer.on("T", "B")(lambda message: None)
+
+
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
 @on_loop
 async def test_run_drains_at_a_signal(number: signal.Signals) -> None:

@@ -85,6 +85,8 @@ async def test_a_reply_goes_to_the_reply_topic_of_the_cluster() -> None:
         await producer.reply(request, b"4")
         with pytest.raises(ClientError, match="asks for no reply"):
             await producer.reply(plain, b"4")
+        with pytest.raises(ClientError, match="request=None"):
+            await producer.reply(None, b"4")  # type: ignore[arg-type]
     assert cluster.sent == [("a:1", "c_REPLY_TOPIC", b"4")]
     command = next(c for c in cluster.commands if c.code == RequestCode.SEND_REPLY_MESSAGE_V2)
     properties = decode_properties(command.ext["i"].encode())
