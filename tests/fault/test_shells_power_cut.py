@@ -306,7 +306,7 @@ class Pair:
         for victim in victims:
             await victim.vanish()
         if self.master not in victims:
-            self.master.writer.acks.fail_all(PutStatus.SERVICE_NOT_AVAILABLE, "the round is over")
+            self.master.writer.fail_waiting("the round is over")
         await asyncio.gather(*senders)
         if len(victims) == 2:  # only what was on disk was promised to survive this
             self.promises = [promise for promise in self.promises if "durable" in promise.level]

@@ -18,8 +18,10 @@ from tandemq.errors import ConfigError
 from tandemq.remoting.client import RemotingClient
 from tandemq.remoting.config import RemotingConfig
 from tandemq.replication.config import ReplicationConfig
+from tandemq.replication.hands import StoreHands
 from tandemq.replication.slave import MasterPlace, SlaveShell
 from tandemq.sim.clock import ManualClock
+from tandemq.sim.disk import CrashableDisk
 from tandemq.store.config import StoreConfig
 from tandemq.testing.waiting import until
 
@@ -98,7 +100,8 @@ async def _not_followed() -> None:
             return MasterPlace(f"{HOST}:{classic.getsockname()[1]}", extended=False)
 
         state: Any = SimpleNamespace(disconnected=nothing)
-        hands: Any = SimpleNamespace(store=None)
+        store: Any = None
+        hands = StoreHands(store, CrashableDisk(), Path("/store"), ManualClock())
         shell = SlaveShell(
             lambda extended: state, hands, ManualClock(), find, reconnect_max=0.01, on_readable=nothing,
             on_saved=nothing, on_event=events.append, classic_peers=False,

@@ -82,7 +82,7 @@ from tandemq.remoting.connection import Connection
 from tandemq.remoting.dispatch import Handler
 from tandemq.remoting.metrics_http import MetricsEndpoint
 from tandemq.remoting.server import RemotingServer
-from tandemq.replication.acks import AckQueue, PutStatus
+from tandemq.replication.acks import AckQueue
 from tandemq.replication.config import ReplicationConfig
 from tandemq.replication.node import known_confirmed
 from tandemq.store.config import FlushDiskType, StoreConfig
@@ -526,7 +526,7 @@ class Broker:
     async def forbid_writes(self, reason: str) -> None:
         """Refuses writes from now on; tells whatever still waits for its copies that it can't have them."""
         self.writer.gate.refuse(reason)
-        self.acks.fail_all(PutStatus.SERVICE_NOT_AVAILABLE, reason)
+        self.writer.fail_waiting(reason)
         await self._stop_master_services()
 
     async def change_role(self, role: BrokerRole, broker_id: int) -> None:

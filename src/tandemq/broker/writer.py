@@ -31,7 +31,7 @@ from tandemq.formats.log_mark import LogMark
 from tandemq.model.ack_level import AckLevel, parse_level
 from tandemq.model.message import ACK_COPIES, TRANSACTION_COMMIT, TRANSACTION_MASK, WAIT, encode_properties
 from tandemq.model.topic import TopicConfig
-from tandemq.replication.acks import AckQueue, PutStatus
+from tandemq.replication.acks import AckQueue, Complete, PutStatus
 from tandemq.replication.fence import Fence
 from tandemq.store.message_store import DISPATCH_SIZE, Appended, AppendedBatch, MessageStore
 
@@ -213,7 +213,9 @@ class MessageWriter:
             self._flush_wanted = end_offset
         timeout = self._flush_timeout if level.copies == 1 else self._copies_timeout
         now = self._clock.monotonic()
-        self._acks.add(end_offset, level, local_flush, now + timeout, done, now)
+        known = self._acks.add(end_offset, level, local_flush, now + timeout, done, now)
+        if known is not None:
+            done(*known)
         self._hurry()
         self._arm_timer()
 
@@ -332,7 +334,7 @@ class MessageWriter:
     def stop(self, reason: str) -> None:
         """No more writes; what waits fails with the reason."""
         self.gate.end(reason)
-        self._acks.fail_all(PutStatus.SERVICE_NOT_AVAILABLE, reason)
+        self.fail_waiting(reason)
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None
@@ -340,6 +342,16 @@ class MessageWriter:
             self._later.cancel()
             self._later = None
         self._stopped = True
+
+    def fail_waiting(self, reason: str) -> None:
+        """Tells every send that still waits that it can't be acknowledged, and why."""
+        over: list[Complete] = []
+        self._acks.fail_all(over, PutStatus.SERVICE_NOT_AVAILABLE, reason)
+        self._tell(over)
+
+    def _tell(self, over: list[Complete]) -> None:
+        for complete in over:
+            self._acks.tell(complete)
 
     def _end_turn(self) -> None:
         self._ends_turn = self.is_scheduled = False
@@ -376,10 +388,12 @@ class MessageWriter:
     def _on_flushed(self, error: Exception | None) -> None:
         if error is not None:
             # What the disk holds is unknown now: nothing that waits may be acknowledged, nothing more is taken.
-            self._acks.fail_all(PutStatus.SERVICE_NOT_AVAILABLE, f"the disk refused the flush: {error}")
+            self.fail_waiting(f"the disk refused the flush: {error}")
             self.gate.refuse(f"the log can't be written any more: {error}")
             return
-        self._acks.flushed(self._store.flushed)
+        over: list[Complete] = []
+        self._acks.flushed(over, self._store.flushed)
+        self._tell(over)
         # With SYNC_FLUSH readers stop at the flushed offset, so a flush makes messages readable.
         self.schedule_dispatch()
 
@@ -390,7 +404,9 @@ class MessageWriter:
 
     def _on_timer(self) -> None:
         self._timer = None
-        self._acks.expire(self._clock.monotonic())
+        over: list[Complete] = []
+        self._acks.expire(over, self._clock.monotonic())
+        self._tell(over)
         self._arm_timer()
 
 

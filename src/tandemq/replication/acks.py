@@ -1,4 +1,4 @@
-"""Who waits for which copies of which bytes, and when the wait is over.  Pure: watermarks and `now` in, callbacks out.
+"""Who waits for which copies of which bytes, and when the wait is over.  Pure: watermarks and `now` in, decisions out.
 
 Every durability question is a position on one log (design: watermarks).  A waiter names the end of its record and a
 level; it is done as soon as a function of watermarks has passed that end:
@@ -16,22 +16,27 @@ What each level survives:
 
 Waiters of one level sit in one queue in offset order, so completing is popping from its left; different levels don't
 hold each other up.  Deadlines within a queue are in offset order too, because they come from one timeout setting.
-`done` is called synchronously, also from inside `add` when the outcome is known at once.
+
+Nobody is told anything in here.  Whoever moves a watermark passes a list and finds a `Complete` in it for those whose
+wait is over: a decision among the others, carried out in its turn, after a record that was to be saved before it and
+before the Confirm of the same bytes.
 """
 
 from collections import deque
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Callable, Sequence
 from enum import Enum
-from typing import Final
+from typing import Final, NamedTuple, Protocol
 
 from tandemq.model.ack_level import AckLevel, Copies
+from tandemq.replication.copies import CopyCounts
 from tandemq.replication.fence import Fence
 from tandemq.replication.waits import WaitHistogram
 
 Done = Callable[["PutStatus", str], None]
 
 _INFINITY: Final = 1 << 62
+
+LEASE_ENDED: Final = "this master's lease ended before the acknowledgement could leave"
 
 
 class PutStatus(Enum):
@@ -48,12 +53,18 @@ class PutStatus(Enum):
     """This node is no longer allowed to acknowledge: deposed, read-only, or its log is poisoned."""
 
 
-@dataclass(slots=True)
-class _Copy:
-    """The acknowledged offsets of one replica that counts.  Invariant: 0 <= durable <= received."""
+class Complete(NamedTuple):
+    """Tell those whose wait is over; they no longer stand in any queue, so each is told exactly once."""
 
-    received: int
-    durable: int
+    waiters: Sequence[Done]
+    status: PutStatus
+    reason: str = ""
+
+
+class Decided(Protocol):
+    """Takes decisions in the order in which they are to be carried out: a list of them."""
+
+    def append(self, complete: Complete, /) -> None: ...
 
 
 class _LevelQueue:
@@ -78,24 +89,18 @@ class AckQueue:
     def __init__(
         self, *, group_size: int = 1, fall_behind_max: int = _INFINITY, now: Callable[[], float] = lambda: 0.0
     ) -> None:
-        """`now`: the time that `since` of `add` speaks in, for `waits` alone."""
+        """`now`: the clock of `since` in `add`, for `waits` alone."""
         self._now = now
         self.waits = WaitHistogram()
         self._queues: dict[tuple[Copies, bool, bool], _LevelQueue] = {}
-        self._copies: dict[str, _Copy] = {}
-        self._classic: dict[str, _Copy] = {}
-        """Copies of RocketMQ's slaves: for levels that ask more copies than the register has members."""
-        self._size: int | None = None
-        """Members of the register; None while there is none."""
+        self.copies = CopyCounts(group_size)
         self.acknowledged = 0
         """Everything below was acknowledged with a copy on another replica, or is older."""
         self.wants_classic = False
         """Somebody asked for more copies than the register has members."""
         self._flushed = 0
-        self._group_size_min = max(1, group_size)
-        self._members: frozenset[str] = frozenset()
-        self.group_size = self._group_size_min
-        """Nodes of the group: the configured number, or those known if they are more."""
+        self._untold = 0
+        """Waiters whose wait is over by a Complete that has not been carried out."""
         self.fall_behind_max = fall_behind_max
         """A replica whose received offset is this far behind a record can't be waited for."""
         self.fence: Fence | None = None
@@ -109,97 +114,69 @@ class AckQueue:
     def flushed_offset(self) -> int:
         return self._flushed
 
-    def _count_group(self) -> None:
-        if self._size is not None:
-            self.group_size = max(self._group_size_min, self._size)
-            return
-        self.group_size = max(self._group_size_min, 1 + len(self._members | self._copies.keys() | self._classic.keys()))
-
-    def set_members(self, replicas: frozenset[str]) -> None:
-        """Sets the replicas known to belong to the group, connected or not: `majority` and `all` count against them."""
-        self._members = replicas
-        self._size = None
-        self._count_group()
-        self._settle()
-
-    def set_size(self, size: int) -> None:
-        """Does what `set_members` does, from the register of the group."""
-        if size != self._size:
-            self._size = size
-            self._count_group()
-            self._settle()
-
-    def flushed(self, offset: int) -> None:
-        """Notes that this node's fdatasync covers everything below `offset`."""
-        if offset > self._flushed:
-            self._flushed = offset
-            self._settle()
-
-    def acked(self, replica: str, received: int, durable: int, *, classic: bool = False) -> None:
-        """Notes what a replica that counts confirmed; offsets never go back within one session of it."""
-        copies = self._classic if classic else self._copies
-        copy = copies.get(replica)
-        if copy is None:
-            copies[replica] = _Copy(received, min(durable, received))
-            self._count_group()
-        elif received > copy.received or durable > copy.durable:
-            copy.received = max(copy.received, received)
-            copy.durable = max(copy.durable, min(durable, copy.received))
-        else:
-            return
-        self._settle()
-
-    def lost(self, replica: str, reason: str) -> None:
-        """Stops counting a replica: waiters that can't be satisfied without it fail now, with the reason."""
-        if self._copies.pop(replica, None) is not None or self._classic.pop(replica, None) is not None:
-            self._count_group()
-            self.why_missing = reason
-            self._settle()
-            self._fail_unreachable()
-
-    def watermark(self, level: AckLevel, local_flush: bool = False) -> int:
-        """Returns the offset at or below which every record that ends there satisfies the level."""
-        mark = self._flushed if local_flush or level.durable else _INFINITY
-        others = level.needed(self.group_size) - 1
-        if others == 0 and self.fence is not None and self.fence.wants_copies:
-            others = 1
-        if others > 0:
-            mark = min(mark, self._kth(others, level.durable))
-        return mark
-
-    def _counted(self, others: int) -> list[_Copy]:
-        """Returns the copies that count for a level that asks for so many besides the master's."""
-        copies = list(self._copies.values())
-        if self._classic and (self._size is None or others + 1 > self._size):
-            copies += self._classic.values()
-        return copies
+    @property
+    def group_size(self) -> int:
+        """Nodes of the group: the configured number, or those known if they are more."""
+        return self.copies.group_size
 
     @property
     def counts_classic(self) -> bool:
         """Whether copies of RocketMQ's slaves stand among those that may count."""
-        return bool(self._classic)
+        return self.copies.has_classic
+
+    def set_members(self, out: Decided, replicas: frozenset[str]) -> None:
+        """Sets the replicas known to belong to the group, connected or not: `majority` and `all` count against them."""
+        self.copies.set_known(replicas)
+        self._settle(out)
+
+    def set_size(self, out: Decided, size: int) -> None:
+        """Does what `set_members` does, from the register of the group."""
+        if size != self.copies.register_size:
+            self.copies.set_register_size(size)
+            self._settle(out)
+
+    def flushed(self, out: Decided, offset: int) -> None:
+        """Notes that this node's fdatasync covers everything below `offset`."""
+        if offset > self._flushed:
+            self._flushed = offset
+            self._settle(out)
+
+    def acked(self, out: Decided, replica: str, received: int, durable: int, *, classic: bool = False) -> None:
+        """Notes what a replica that counts confirmed."""
+        if self.copies.acked(replica, received, durable, classic=classic):
+            self._settle(out)
+
+    def lost(self, out: Decided, replica: str, reason: str) -> None:
+        """Stops counting a replica: waiters that can't be satisfied without it fail now, with the reason."""
+        if self.copies.drop(replica):
+            self.why_missing = reason
+            self._settle(out)
+            self._fail_unreachable(out)
+
+    def watermark(self, level: AckLevel, local_flush: bool = False) -> int:
+        """Returns the offset at or below which every record that ends there satisfies the level."""
+        mark = self._flushed if local_flush or level.durable else _INFINITY
+        others = self.copies.others_needed(level)
+        if others == 0 and self.fence is not None and self.fence.wants_copies:
+            others = 1
+        if others > 0:
+            mark = min(mark, self.copies.kth(others, level.durable))
+        return mark
 
     @property
     def oldest_waiting(self) -> int | None:
         """Where the first record ends that somebody waits for."""
         return min((queue.waiting[0][0] for queue in self._queues.values() if queue.waiting), default=None)
 
-    def _kth(self, k: int, durable: bool) -> int:
-        copies = self._copies.values() if not self._classic else self._counted(k)
-        offsets = [copy.durable if durable else copy.received for copy in copies]
-        if len(offsets) < k:
-            return 0
-        if len(offsets) == 1:
-            return offsets[0]
-        offsets.sort(reverse=True)
-        return offsets[k - 1]
-
     # --- waiters ----------------------------------------------------------------------------------------------------
 
     def add(
         self, end_offset: int, level: AckLevel, local_flush: bool, deadline: float, done: Done, since: float = 0.0
-    ) -> None:
-        """Calls `done` once: when the level is reached, can't be reached, or at the deadline (`expire`)."""
+    ) -> tuple[PutStatus, str] | None:
+        """Has `done` told once: when the level is reached, can't be reached, or at the deadline (`expire`).
+
+        Returns what is known at once, for the caller to tell: then nobody waits.
+        """
         key = (level.copies, level.durable, local_flush)
         queue = self._queues.get(key)
         if queue is None:
@@ -208,32 +185,32 @@ class AckQueue:
         if end_offset <= queue.watermark and not self.is_fenced:
             if queue.others:
                 self.acknowledged = max(self.acknowledged, end_offset)
-            done(PutStatus.PUT_OK, "")
-            return
+            return PutStatus.PUT_OK, ""
         if end_offset >= queue.reach:
-            if self._size is not None and queue.others >= self._size:
+            size = self.copies.register_size
+            if size is not None and queue.others >= size:
                 self.wants_classic = True
             missing = self._missing(end_offset, level)
             if missing:
-                done(PutStatus.SLAVE_NOT_AVAILABLE, missing)
-                return
+                return PutStatus.SLAVE_NOT_AVAILABLE, missing
         queue.waiting.append((end_offset, deadline, done, since))
+        return None
 
-    def expire(self, now: float) -> None:
+    def expire(self, out: Decided, now: float) -> None:
         """Fails every waiter whose deadline is not after `now`."""
-        for queue in list(self._queues.values()):
+        for queue in self._queues.values():
             waiting = queue.waiting
             while waiting and waiting[0][1] <= now:
                 end_offset, _, done, since = waiting.popleft()
                 self.waits.observe(now - since)
-                done(*self._late(queue, end_offset))
+                self._over(out, (done,), *self._late(queue, end_offset))
 
-    def fail_all(self, status: PutStatus, reason: str) -> None:
-        """The reign is over, or the log is poisoned: nobody will get an acknowledgement any more."""
-        for queue in list(self._queues.values()):
-            waiting, queue.waiting = queue.waiting, deque()
-            for _, _, done, _ in waiting:
-                done(status, reason)
+    def fail_all(self, out: Decided, status: PutStatus, reason: str) -> None:
+        """Fails everybody: the reign is over, or the log is poisoned."""
+        for queue in self._queues.values():
+            if queue.waiting:
+                self._over(out, [done for _, _, done, _ in queue.waiting], status, reason)
+                queue.waiting.clear()
 
     def restart(self, flushed: int, reason: str) -> None:
         """Begins a reign: nobody's offsets count yet, and a log that was cut is flushed no further than it goes."""
@@ -242,10 +219,8 @@ class AckQueue:
 
     def forget_replicas(self, reason: str) -> None:
         """Drops every replica's offsets, when an epoch ends: an ack belongs to one epoch."""
-        self._copies.clear()
-        self._classic.clear()
+        self.copies.clear()
         self.wants_classic = False
-        self._count_group()
         self.why_missing = reason
         for queue in self._queues.values():
             self._measure(queue)
@@ -260,11 +235,11 @@ class AckQueue:
 
     @property
     def copies_wanted(self) -> int:
-        """Replicas that those who wait need at most; 0 when nobody does, or only for the local flush."""
+        """Largest number of replicas that any waiter needs; 0 when nobody waits, or only for the local flush."""
         wanted = 0
         for queue in self._queues.values():
             if queue.waiting:
-                wanted = max(wanted, queue.level.needed(self.group_size) - 1)
+                wanted = max(wanted, self.copies.others_needed(queue.level))
         return wanted
 
     @property
@@ -279,78 +254,90 @@ class AckQueue:
         return min(heads) if heads else None
 
     def __len__(self) -> int:
-        count = 0
+        """Returns how many have not been told anything."""
+        count = self._untold
         for queue in self._queues.values():
             count += len(queue.waiting)
         return count
+
+    # --- telling ----------------------------------------------------------------------------------------------------
+
+    def tell(self, complete: Complete) -> None:
+        """Carries out a Complete.
+
+        A record may have been saved since it was decided, on a slow disk: nothing is acknowledged after the lease.
+        """
+        waiters, status, reason = complete
+        if status is PutStatus.PUT_OK and self.is_fenced:
+            status, reason = PutStatus.SERVICE_NOT_AVAILABLE, LEASE_ENDED
+        for done in waiters:
+            self._untold -= 1  # before each one: the last to be told sends all answers at once
+            done(status, reason)
+
+    def refuse(self, complete: Complete, reason: str) -> None:
+        """Tells those of a Complete that can't be carried out, because something before it failed."""
+        self.tell(Complete(complete.waiters, PutStatus.SERVICE_NOT_AVAILABLE, reason))
+
+    def _over(self, out: Decided, waiters: Sequence[Done], status: PutStatus, reason: str = "") -> None:
+        self._untold += len(waiters)
+        out.append(Complete(waiters, status, reason))
 
     # --- settling ---------------------------------------------------------------------------------------------------
 
     def _measure(self, queue: _LevelQueue) -> None:
         queue.watermark = self.watermark(queue.level, queue.local_flush)
-        queue.others = others = queue.level.needed(self.group_size) - 1
+        copies = self.copies
+        queue.others = others = copies.others_needed(queue.level)
         if others <= 0:
             queue.reach = _INFINITY
         else:
-            enough = len(self._counted(others)) >= others
-            queue.reach = self._kth(others, False) + self.fall_behind_max if enough else 0
+            enough = len(copies.counted(others)) >= others
+            queue.reach = copies.kth(others, False) + self.fall_behind_max if enough else 0
 
     @property
     def is_fenced(self) -> bool:
         """Whether nothing may be acknowledged now: the lease of this reign is over, or about to be."""
         return self.fence is not None and self.fence.is_closed
 
-    def settle(self) -> None:
+    def settle(self, out: Decided) -> None:
         """Looks again: what may be acknowledged depends on the time too, where there is a fence."""
-        self._settle()
+        self._settle(out)
 
-    def _settle(self) -> None:
-        for queue in tuple(self._queues.values()):
+    def _settle(self, out: Decided) -> None:
+        for queue in self._queues.values():
             self._measure(queue)
             mark, waiting = queue.watermark, queue.waiting
             if not waiting or waiting[0][0] > mark or self.is_fenced:
                 continue
             now, observe = self._now(), self.waits.observe
+            over: list[Done] = []
+            end_offset = 0
             while waiting and waiting[0][0] <= mark:
                 end_offset, _, done, since = waiting.popleft()
-                if queue.others and end_offset > self.acknowledged:
-                    self.acknowledged = end_offset
                 observe(now - since)
-                done(PutStatus.PUT_OK, "")
+                over.append(done)
+            if queue.others and end_offset > self.acknowledged:
+                self.acknowledged = end_offset
+            self._over(out, over, PutStatus.PUT_OK)
 
     def _missing(self, end_offset: int, level: AckLevel) -> str:
         """Returns why `level` can't be reached for this record with the current replicas; empty if it can."""
-        others = level.needed(self.group_size) - 1
-        if others <= 0:
-            return ""
-        behind_max = self.fall_behind_max
-        near = 0
-        copies = self._counted(others)
-        for copy in copies:
-            if end_offset - copy.received < behind_max:
-                near += 1
-        if near >= others:
-            return ""
-        if len(copies) >= others:
-            why = f"fell behind by {behind_max} bytes or more (haMaxGapNotInSync)"
-        elif copies and others >= self.group_size:
-            why = f"the group has {self.group_size} nodes"
-        else:
-            why = self.why_missing
-        return f"{others + 1} copies are required, {near + 1} can be had: {why}"
+        others = self.copies.others_needed(level)
+        return self.copies.missing(end_offset, others, self.fall_behind_max, self.why_missing)
 
-    def _fail_unreachable(self) -> None:
-        for queue in list(self._queues.values()):
-            others = queue.level.needed(self.group_size) - 1
-            if queue.waiting and others > len(self._counted(others)):
+    def _fail_unreachable(self, out: Decided) -> None:
+        for queue in self._queues.values():
+            others = self.copies.others_needed(queue.level)
+            if queue.waiting and others > len(self.copies.counted(others)):
                 waiting, queue.waiting = queue.waiting, deque()
                 for end_offset, _, done, _ in waiting:
-                    done(PutStatus.SLAVE_NOT_AVAILABLE, self._missing(end_offset, queue.level))
+                    reason = self._missing(end_offset, queue.level)
+                    self._over(out, (done,), PutStatus.SLAVE_NOT_AVAILABLE, reason)
 
     def _late(self, queue: _LevelQueue, end_offset: int) -> tuple[PutStatus, str]:
-        copies = queue.level.needed(self.group_size)
-        replicated = copies <= 1 or self._kth(copies - 1, queue.level.durable) >= end_offset
+        others = self.copies.others_needed(queue.level)
+        replicated = others <= 0 or self.copies.kth(others, queue.level.durable) >= end_offset
         if not replicated:
             where = "on disk " if queue.level.durable else ""
-            return PutStatus.FLUSH_SLAVE_TIMEOUT, f"{copies} copies {where}were not confirmed before the deadline"
+            return PutStatus.FLUSH_SLAVE_TIMEOUT, f"{others + 1} copies {where}were not confirmed before the deadline"
         return PutStatus.FLUSH_DISK_TIMEOUT, f"flushed to {self._flushed}, the record ends at {end_offset}"

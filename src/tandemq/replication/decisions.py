@@ -11,6 +11,7 @@ from tandemq.codec import ha_session
 from tandemq.codec.ha_reasons import Reason
 from tandemq.codec.ha_register import Register
 from tandemq.codec.ha_seal import Seal
+from tandemq.replication.acks import Complete
 from tandemq.replication.epochs import Epoch, ReplicaRecord
 
 
@@ -138,6 +139,7 @@ Decision = (
     | Prepare
     | Propose
     | Confirm
+    | Complete
     | Opened
     | SteppedDown
     | Note

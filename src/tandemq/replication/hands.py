@@ -12,8 +12,6 @@ from tandemq.replication import replica_file
 from tandemq.replication.decisions import (
     Append,
     Commit,
-    Confirm,
-    Decision,
     Discard,
     LogEnds,
     Reset,
@@ -65,26 +63,6 @@ class StoreHands:
             replica_file.save(self._disk, self._root, record)
         return record
 
-    def carry_out(self, decision: Decision) -> bool:
-        """Returns whether the decision was one for the store; errors of the disk pass through."""
-        if isinstance(decision, Append):
-            self.store.append_raw(decision.offset, decision.data)
-        elif isinstance(decision, Commit):
-            self.store.commit_raw(decision.size)
-        elif isinstance(decision, Confirm):
-            self.store.set_confirmed(decision.offset)
-        elif isinstance(decision, Save):
-            replica_file.save(self._disk, self._root, decision.record)
-        elif isinstance(decision, Truncate):
-            self._truncate(decision)
-        elif isinstance(decision, Reset):
-            self._reset(decision)
-        elif isinstance(decision, Discard):
-            self.store.drop_unfinished()
-        else:
-            return False
-        return True
-
     def prepare(self) -> int:
         """Removes an incomplete last record before a reign and makes the rest durable. Returns the end of the log."""
         store = self.store
@@ -97,14 +75,30 @@ class StoreHands:
         store.flush_once()
         return store.appended
 
-    def _truncate(self, cut: Truncate) -> None:
+    # --- decisions: errors of the disk pass through -----------------------------------------------------------------
+
+    def append(self, append: Append) -> None:
+        self.store.append_raw(append.offset, append.data)
+
+    def commit(self, commit: Commit) -> None:
+        self.store.commit_raw(commit.size)
+
+    def discard(self, discard: Discard) -> None:
+        self.store.drop_unfinished()
+
+    def save(self, save: Save) -> None:
+        replica_file.save(self._disk, self._root, save.record)
+
+    def truncate(self, cut: Truncate) -> None:
+        """Cuts the log, after what is cut was saved aside."""
         self.save_aside(cut.offset, cut.end)
         self._note(cut.offset, cut.end, cut.why)
         self.events["cut"] += 1
         self.store.truncate(cut.offset)
         self.on_cut()
 
-    def _reset(self, reset: Reset) -> None:
+    def reset(self, reset: Reset) -> None:
+        """Begins an empty log, after what is dropped was saved aside."""
         if reset.save_from < reset.end:
             self.save_aside(reset.save_from, reset.end)
             self._note(reset.save_from, reset.end, reset.why)

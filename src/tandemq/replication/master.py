@@ -17,6 +17,8 @@ from tandemq.codec import ha_session as ha
 from tandemq.codec.ha_reasons import Reason
 from tandemq.codec.ha_register import Register
 from tandemq.errors import DiskFull, StoreError
+from tandemq.replication.acks import Complete
+from tandemq.replication.carrying import Carrier, fail_undone
 from tandemq.replication.decisions import (
     Close,
     Confirm,
@@ -24,7 +26,6 @@ from tandemq.replication.decisions import (
     FlushSoon,
     Note,
     Opened,
-    Prepare,
     Propose,
     Save,
     Send,
@@ -93,7 +94,7 @@ class MasterShell:
         self._on_proposed = on_proposed
         self.state = state
         self._poller = Poller(clock, ack_poll, lambda: not self._stopped and state.acks.is_lone)
-        self._hands = hands
+        self._carrier = Carrier(hands, self, clock, lambda: self.state, acks=state.acks, reign=self)
         self._store = hands.store
         self._clock = clock
         self._on_opened = on_opened
@@ -215,9 +216,8 @@ class MasterShell:
         return self.state.word_until(now)
 
     def settle(self) -> None:
-        """What may be confirmed depends on the time where there is a lease: looks again."""
-        self.state.acks.settle()
-        self._act(self.state.flushed(self._store.flushed))
+        """The lease was renewed: looks again at what may be acknowledged and confirmed."""
+        self._act(self.state.renewed(self._store.flushed))
 
     def order(self, number: int, text: str) -> None:
         """Somebody else reigns, or the operator demotes."""
@@ -351,7 +351,7 @@ class MasterShell:
 
     def _act(self, decisions: Iterable[Decision]) -> None:
         if self._held:  # behind what waits for room on the disk
-            self._held.extend(decisions)
+            self._hold(decisions)
             if len(self._held) > HELD_MAX:
                 self._fail(StoreError(f"the disk has been full for {len(self._held)} decisions"))
             return
@@ -359,22 +359,34 @@ class MasterShell:
             return
         todo = deque(decisions)
         try:
-            while todo:
-                self._carry_out(todo[0], todo)
-                todo.popleft()
+            self._carrier.carry_out(todo)
         except DiskFull as error:
             if not isinstance(todo[0], Save):
-                self._fail(error)
+                self._fail(error, todo)
                 return
             # Nothing that builds on the record happens before it is saved; room comes back, so it is tried again.
             log.warning("the group's record can't be saved, trying on: %s", error)
-            self._held = deque([*todo, *self._held])  # what a lost wire made of it meanwhile is newer
+            newer, self._held = self._held, deque()  # what a lost wire made of it meanwhile
+            self._hold(todo)
+            self._held.extend(newer)
         except (StoreError, OSError) as error:
-            self._fail(error)
+            self._fail(error, todo)
 
-    def _fail(self, error: Exception) -> None:
+    def _hold(self, decisions: Iterable[Decision]) -> None:
+        """Puts off what comes after a record that waits for room.
+
+        But whoever waits for copies is told: those that count are named by a record that was saved before.
+        """
+        for decision in decisions:
+            if isinstance(decision, Complete):
+                self.state.acks.tell(decision)
+            else:
+                self._held.append(decision)
+
+    def _fail(self, error: Exception, undone: Iterable[Decision] = ()) -> None:
         self._held.clear()
         log.error("this master can't go on: %s", error)
+        fail_undone(self.state.acks, undone, f"the store failed: {error}")
         self._on_closed(f"the store failed: {error}", False)
 
     def _try_again(self) -> None:
@@ -384,38 +396,41 @@ class MasterShell:
             if not self._held:
                 log.info("the group's record is saved, the disk has room again")
 
-    def _carry_out(self, decision: Decision, todo: deque[Decision]) -> None:
-        if isinstance(decision, Confirm):
-            self._store.set_confirmed(decision.offset)
-            self._on_readable()
-            if self._news_timer is None and self.state.streaming.owes_news:
-                self._news_timer = self._loop.call_later(NEWS_DELAY, self._send_news)
-        elif isinstance(decision, Send):
-            self._port.send(decision.session, decision.frame)
-        elif isinstance(decision, Close):
-            self._packing.forget(decision.session)
-            self._port.close(decision.session)
-        elif isinstance(decision, Prepare):
-            todo.extend(self.state.prepared(self._hands.prepare(), self._clock.monotonic()))
-        elif isinstance(decision, Propose):
-            self._on_proposed(decision)
-        elif isinstance(decision, Opened):
-            log.info("open for writes: epoch %d from offset %d", decision.epoch.number, decision.epoch.start)
-            self._on_opened()
-        elif isinstance(decision, SteppedDown):
-            log.warning("steps down: %s", decision.text)
-            self._on_closed(decision.text, not decision.asking)
-        elif isinstance(decision, FlushSoon):
-            self._store.when_flushed(self._store.appended, lambda error: None)
-        elif isinstance(decision, Note):
-            (log.warning if decision.loud else log.info)("%s", decision.text)
-            self._on_event(decision.event)
-        elif self._hands.carry_out(decision):
-            if isinstance(decision, Save):
-                self._on_saved(decision.record)
-                todo.extend(self.state.saved(decision.record, self._clock.monotonic()))
-        else:
-            raise AssertionError(f"no code carries out {decision!r}")
+    # As `Outside` says:
+
+    def send(self, send: Send) -> None:
+        self._port.send(send.session, send.frame)
+
+    def close(self, close: Close) -> None:
+        self._packing.forget(close.session)
+        self._port.close(close.session)
+
+    def confirm(self, confirm: Confirm) -> None:
+        self._store.set_confirmed(confirm.offset)
+        self._on_readable()
+        if self._news_timer is None and self.state.streaming.owes_news:
+            self._news_timer = self._loop.call_later(NEWS_DELAY, self._send_news)
+
+    def flush_soon(self, decision: FlushSoon) -> None:
+        self._store.when_flushed(self._store.appended, lambda error: None)
+
+    def note(self, note: Note) -> None:
+        (log.warning if note.loud else log.info)("%s", note.text)
+        self._on_event(note.event)
+
+    def saved(self, record: ReplicaRecord) -> None:
+        self._on_saved(record)
+
+    def opened(self, opened: Opened) -> None:
+        log.info("open for writes: epoch %d from offset %d", opened.epoch.number, opened.epoch.start)
+        self._on_opened()
+
+    def stepped_down(self, ended: SteppedDown) -> None:
+        log.warning("steps down: %s", ended.text)
+        self._on_closed(ended.text, not ended.asking)
+
+    def propose(self, proposal: Propose) -> None:
+        self._on_proposed(proposal)
 
     # --- time -------------------------------------------------------------------------------------------------------
 

@@ -298,7 +298,7 @@ class MasterState:
         self._taking.left(session)
         self.asking.left(out, session, now)
         if session.state is SessionState.IN_SYNC and not self.followers.counts_elsewhere(session):
-            self.membership.depart(session, text, now)
+            self.membership.depart(out, session, text, now)
 
     # --- watermarks and time ----------------------------------------------------------------------------------------
 
@@ -312,6 +312,13 @@ class MasterState:
         """fdatasync returned for everything below `offset`."""
         out: list[Decision] = []
         self._confirming.flushed(out, offset)
+        return out
+
+    def renewed(self, flushed: int) -> list[Decision]:
+        """The lease was renewed: what may be acknowledged and confirmed depends on the time where there is one."""
+        out: list[Decision] = []
+        self.acks.settle(out)
+        self._confirming.flushed(out, flushed)
         return out
 
     def retained(self, first: int, now: float) -> list[Decision]:

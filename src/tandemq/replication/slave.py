@@ -15,19 +15,9 @@ from typing import Protocol
 from tandemq.clock import Clock
 from tandemq.codec.ha_reasons import Reason
 from tandemq.errors import DiskFull, ReplicationError, StoreError
+from tandemq.replication.carrying import Carrier
 from tandemq.replication.classic_slave_state import ClassicSlaveState
-from tandemq.replication.decisions import (
-    Append,
-    Close,
-    Commit,
-    Confirm,
-    Decision,
-    FlushSoon,
-    LogEnds,
-    Note,
-    Save,
-    Send,
-)
+from tandemq.replication.decisions import Close, Commit, Confirm, Decision, FlushSoon, LogEnds, Note, Send
 from tandemq.replication.epochs import ReplicaRecord
 from tandemq.replication.first_copy import Compared, CopyProgress, MasterLog, plan_first_copy
 from tandemq.replication.first_copy import Step as FirstStep
@@ -137,7 +127,7 @@ class SlaveShell:
         self._lone_at = float("-inf")
         self._make_state = make_state
         self._survey = survey
-        self._hands = hands
+        self._carrier = Carrier(hands, self, clock, lambda: self.state)
         self._store = hands.store
         self._clock = clock
         self._find_master = find_master
@@ -168,6 +158,8 @@ class SlaveShell:
         self._session = 0
         self._lonely = 0
         self._confirmed = 0
+        self._moved = False
+        """What readers may see has changed and is not shown yet."""
         self._poured_at = float("-inf")
         self._show_timer: asyncio.TimerHandle | None = None
 
@@ -497,39 +489,44 @@ class SlaveShell:
     # --- carrying out -----------------------------------------------------------------------------------------------
 
     def _act(self, decisions: Iterable[Decision]) -> None:
-        todo = deque(decisions)
-        moved = False
-        while todo:
-            decision = todo.popleft()
-            if isinstance(decision, Append):
-                self._store.append_raw(decision.offset, decision.data)
-            elif isinstance(decision, Commit):
-                self._store.commit_raw(decision.size)
-                if decision.size > BULK_SIZE_MIN:
-                    self._poured_at = self._clock.monotonic()
-            elif isinstance(decision, Send):
-                if self._wire is not None:
-                    self._wire.send(decision.frame())
-            elif isinstance(decision, Confirm):
-                if decision.offset < self._confirmed:
-                    self._store.set_confirmed(decision.offset)  # the log was cut: not to be put off
-                self._confirmed = decision.offset
-                moved = True
-            elif isinstance(decision, FlushSoon):
-                self._store.when_flushed(self._store.appended, lambda error: None)
-            elif isinstance(decision, Close):
-                self._end(decision.reason, decision.text)
-            elif isinstance(decision, Note):
-                self._note(decision)
-            elif self._hands.carry_out(decision):
-                if isinstance(decision, Save):
-                    self._on_saved(decision.record)
-            else:
-                raise AssertionError(f"no code carries out {decision!r}")
-        if moved:
-            self._show()
+        if decisions:
+            todo = deque(decisions)
+            if self.state.is_catching_up and any(type(one) is Commit and one.size > BULK_SIZE_MIN for one in todo):
+                self._poured_at = self._clock.monotonic()
+            self._carrier.carry_out(todo)
+            if self._moved:
+                self._moved = False
+                self._show()
         if isinstance(self.state, SlaveState) and self.state.next_batch() is not None:
             self._donate()
+
+    # As `Outside` says:
+
+    def send(self, send: Send) -> None:
+        if self._wire is not None:
+            self._wire.send(send.frame())
+
+    def close(self, close: Close) -> None:
+        self._end(close.reason, close.text)
+
+    def confirm(self, confirm: Confirm) -> None:
+        if confirm.offset < self._confirmed:
+            self._store.set_confirmed(confirm.offset)  # the log was cut: not to be put off
+        self._confirmed = confirm.offset
+        self._moved = True
+
+    def flush_soon(self, decision: FlushSoon) -> None:
+        self._store.when_flushed(self._store.appended, lambda error: None)
+
+    def note(self, note: Note) -> None:
+        (log.warning if note.loud else log.info)("%s", note.text)
+        self._on_event(note.event)
+        if note.event == "following":
+            self.trouble = None
+            self._on_following()
+
+    def saved(self, record: ReplicaRecord) -> None:
+        self._on_saved(record)
 
     def _show(self) -> None:
         """Readers may see what is confirmed, but not while history pours in: see BACKLOG_MAX."""
@@ -544,13 +541,6 @@ class SlaveShell:
     def _show_later(self) -> None:
         self._show_timer = None
         self._show()
-
-    def _note(self, note: Note) -> None:
-        (log.warning if note.loud else log.info)("%s", note.text)
-        self._on_event(note.event)
-        if note.event == "following":
-            self.trouble = None
-            self._on_following()
 
     # --- time -------------------------------------------------------------------------------------------------------
 

@@ -449,8 +449,7 @@ class SimMaster:
         return self.state.word_until(self._node.now)
 
     def settle(self) -> None:
-        self.state.acks.settle()
-        self._act(lambda now: self.state.flushed(self._node.store.flushed))
+        self._act(lambda now: self.state.renewed(self._node.store.flushed))
 
     def order(self, number: int, text: str) -> None:
         self._act(lambda now: self.state.order(number, text, now))
@@ -512,7 +511,7 @@ class SimBroker:
 
     async def forbid_writes(self, reason: str) -> None:
         self.writer.gate.refuse(reason)
-        self.acks.fail_all(PutStatus.SERVICE_NOT_AVAILABLE, reason)
+        self.writer.fail_waiting(reason)
         if self.services is not None:
             self.services.cancel()
             self.services = None

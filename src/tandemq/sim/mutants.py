@@ -14,7 +14,7 @@ from tandemq.broker.pair import tables as pair_tables
 from tandemq.codec import ha_session as ha
 from tandemq.codec.ha_register import Register
 from tandemq.model.ack_level import AckLevel
-from tandemq.replication import accession, acks, epochs, hands, promotion, slave_state
+from tandemq.replication import accession, acks, copies, epochs, hands, promotion, slave_state
 from tandemq.replication import node as replica_node
 from tandemq.replication import register as registers
 from tandemq.replication.decisions import Confirm, Decision, LogEnds, Save, Send, Truncate
@@ -85,9 +85,11 @@ def _prepared_without_saving(self: Any, out: list[Decision], end: int, now: floa
     out.extend(decision for decision in mine if not isinstance(decision, Save))
 
 
-def _acked_per_connection(self: Any, replica: str, received: int, durable: int, *, classic: bool = False) -> None:
-    _ACKED(self, replica, received, durable, classic=classic)
-    _ACKED(self, replica + " again", received, durable, classic=classic)
+def _acked_per_connection(
+    self: Any, out: list[Decision], replica: str, received: int, durable: int, *, classic: bool = False
+) -> None:
+    _ACKED(self, out, replica, received, durable, classic=classic)
+    _ACKED(self, out, replica + " again", received, durable, classic=classic)
 
 
 def _any_report(self: Any, out: list[Decision], session: Any, data: bytes, now: float) -> None:
@@ -141,7 +143,7 @@ def _durable_at_once(self: Any, out: list[Decision], now: float) -> None:
 
 def _own_disk_ignored(self: Any, level: AckLevel, local_flush: bool = False) -> int:
     others = level.needed(self.group_size) - 1
-    return int(self._kth(others, level.durable)) if others > 0 else 1 << 62
+    return int(self.copies.kth(others, level.durable)) if others > 0 else 1 << 62
 
 
 def _serves_anybody(self: Promise, number: int, id: str) -> bool:
@@ -286,7 +288,7 @@ def _joining_count(self: Any, out: list[Decision], session: Any) -> None:
 
 
 def _classic_always_counts(self: Any, others: int) -> Any:
-    return [*self._copies.values(), *self._classic.values()]
+    return [*self._of_members.values(), *self._classic.values()]
 
 
 def _counts_classic(self: Any, out: list[Decision], session: Any) -> bool:
@@ -314,7 +316,7 @@ def _acks_before_append(self: Any, data: Any, now: float) -> list[Decision]:
     return sorted(out, key=lambda decision: 0 if isinstance(decision, Send) else 1)
 
 
-def _keeps_waiting(self: Any, status: Any, reason: str) -> None:
+def _keeps_waiting(self: Any, out: Any, status: Any, reason: str) -> None:
     return None
 
 
@@ -760,7 +762,7 @@ MUTANTS: tuple[Mutant, ...] = (
         0,
         "classic",
         "a RocketMQ slave counts like a member",
-        ((acks.AckQueue, "_counted", _classic_always_counts), (classic.ClassicCounting, "counts", _counts_classic)),
+        ((copies.CopyCounts, "counted", _classic_always_counts), (classic.ClassicCounting, "counts", _counts_classic)),
     ),
     Mutant(
         "size-of-in-sync",

@@ -10,7 +10,8 @@ from tandemq.codec.ha_register import Register
 from tandemq.errors import DiskFull, LogPoisoned, StoreError
 from tandemq.model.ack_level import AckLevel
 from tandemq.replication import replica_file
-from tandemq.replication.acks import AckQueue, PutStatus
+from tandemq.replication.acks import AckQueue, Complete, PutStatus
+from tandemq.replication.carrying import Carrier
 from tandemq.replication.decisions import (
     Close,
     Confirm,
@@ -18,10 +19,8 @@ from tandemq.replication.decisions import (
     FlushSoon,
     Note,
     Opened,
-    Prepare,
     Propose,
     Reset,
-    Save,
     Send,
     SteppedDown,
     Truncate,
@@ -76,6 +75,29 @@ class Watcher:
         return False
 
 
+class WatchedHands(StoreHands):
+    """Production's hands, whose cuts the world sees: what is cut must have been saved aside."""
+
+    def __init__(self, node: "SimNode") -> None:
+        super().__init__(node.store, node.disk, ROOT, node.clock)
+        self._node = node
+
+    def truncate(self, cut: Truncate) -> None:
+        self._watch(cut.offset, cut.end, cut.why, lambda: super(WatchedHands, self).truncate(cut))
+
+    def reset(self, reset: Reset) -> None:
+        self._watch(reset.save_from, reset.end, reset.why, lambda: super(WatchedHands, self).reset(reset))
+
+    def _watch(self, start: int, end: int, why: str, cut: Callable[[], None]) -> None:
+        node = self._node
+        node.trace(f"cuts [{start}, {end}): {why}")
+        kept = node.log_bytes(start, end)
+        cut()
+        node.check_saved(start, kept)
+        node.shown = min(node.shown, node.store.appended)
+        node.watcher.cut(node, start, end)
+
+
 class SimNode:
     """Alive: a process with store and state machine.  Dead: only its disk."""
 
@@ -116,6 +138,8 @@ class SimNode:
         """The coordinator's register, for a candidate of a group that has one."""
         self.shown = 0
         """Readers of this process have been shown everything below."""
+        self.carrier: Carrier | None = None
+        """Carries out what its machine decides; a new one for each role."""
         self.links: dict[int, Link] = {}
         self._inbox: list[Callable[[], None]] = []
 
@@ -151,7 +175,7 @@ class SimNode:
         self.store = MessageStore.open(
             ROOT, self.store_config, clock=self.clock, disk=self.disk, confirmed=record.confirmed
         )
-        self.hands = StoreHands(self.store, self.disk, ROOT, self.clock)
+        self.hands = WatchedHands(self)
         self.record = self.hands.after_recovery(record)
         self.shown = self.store.dispatched
         # One for the life of the process, as in a broker: it sees reigns come and go.
@@ -184,6 +208,7 @@ class SimNode:
                 group_exists=self.watcher.group_exists(self),
                 register=self.elected_with,
             )
+            self._carry_for(self.master)
             self.act(self.master.start(now))
         else:
             self._be_slave()
@@ -197,8 +222,12 @@ class SimNode:
             now=self.now,
             vouch=self.vouch,
         )
+        self._carry_for(self.slave)
         self.store.set_confirmed(self.slave.confirmed)
         self._later(0.0, self._connect)
+
+    def _carry_for(self, machine: MasterState | SlaveState) -> None:
+        self.carrier = Carrier(self.hands, self, self.clock, lambda: machine, acks=self.acks, reign=self)
 
     def change_role(self, role: str) -> None:
         """Without a restart: the operator's order, or the end of a reign."""
@@ -211,6 +240,8 @@ class SimNode:
         if not self.alive:
             return
         self.alive = False
+        if self.carrier is not None:
+            self.carrier.is_over = True
         self.incarnation += 1
         self.watcher.died(self, power=power)
         self.store = None  # type: ignore[assignment]
@@ -250,50 +281,41 @@ class SimNode:
     # --- carrying out -----------------------------------------------------------------------------------------------
 
     def act(self, decisions: Iterable[Decision]) -> None:
-        """Carries out in order; a failing disk ends the process or the session."""
-        todo = deque(decisions)
-        state = self.master or self.slave
-        assert state is not None
-        while todo and self.alive:
-            decision = todo.popleft()
-            if isinstance(decision, Confirm):
-                self.store.set_confirmed(decision.offset)
-            elif isinstance(decision, Truncate | Reset):
-                start = decision.offset if isinstance(decision, Truncate) else decision.save_from
-                self.trace(f"cuts [{start}, {decision.end}): {decision.why}")
-                kept = self.log_bytes(start, decision.end)
-                self.hands.carry_out(decision)
-                self._check_saved(start, kept)
-                self.shown = min(self.shown, self.store.appended)
-                self.watcher.cut(self, start, decision.end)
-            elif self.hands.carry_out(decision):
-                if isinstance(decision, Save):
-                    self.record = decision.record
-                    todo.extend(state.saved(decision.record, self.now))
-            elif isinstance(decision, Send):
-                self._send(decision.session, decision.frame())
-            elif isinstance(decision, Close):
-                self._close(decision.session)
-            else:
-                self._announce(decision, todo)
+        """Carries out in order, by production's own function; a failing disk ends the process or the session."""
+        self.advance_clock()
+        assert self.carrier is not None
+        self.carrier.carry_out(deque(decisions))
 
-    def _announce(self, decision: Decision, todo: deque[Decision]) -> None:
-        now = self.now
-        if isinstance(decision, Prepare):
-            assert self.master is not None
-            todo.extend(self.master.prepared(self.hands.prepare(), now))
-        elif isinstance(decision, Opened):
-            self.trace(f"opens epoch {decision.epoch.number} at {decision.epoch.start}")
-            self.watcher.opened(self)
-        elif isinstance(decision, SteppedDown):
-            self.trace(f"steps down: {decision.text}")
-            self.watcher.stepped_down(self, decision.asking)
-        elif isinstance(decision, FlushSoon):
-            self._later(0.001, self._flush)
-        elif isinstance(decision, Propose):
-            self._proposed(decision)
-        elif isinstance(decision, Note):
-            self.trace(f"{decision.event}: {decision.text}")
+    # As `Outside` of the carrier says:
+
+    def send(self, send: Send) -> None:
+        self._send(send.session, send.frame())
+
+    def close(self, close: Close) -> None:
+        self._close(close.session)
+
+    def confirm(self, confirm: Confirm) -> None:
+        self.store.set_confirmed(confirm.offset)
+
+    def flush_soon(self, decision: FlushSoon) -> None:
+        self._later(0.001, self._flush)
+
+    def note(self, note: Note) -> None:
+        self.trace(f"{note.event}: {note.text}")
+
+    def saved(self, record: ReplicaRecord) -> None:
+        self.record = record
+
+    def opened(self, opened: Opened) -> None:
+        self.trace(f"opens epoch {opened.epoch.number} at {opened.epoch.start}")
+        self.watcher.opened(self)
+
+    def stepped_down(self, ended: SteppedDown) -> None:
+        self.trace(f"steps down: {ended.text}")
+        self.watcher.stepped_down(self, ended.asking)
+
+    def propose(self, proposal: Propose) -> None:
+        self._proposed(proposal)
 
     def _proposed(self, proposal: Propose) -> None:
         raise AssertionError(f"{self.name} has no coordinator to ask for {proposal.new}")
@@ -356,7 +378,9 @@ class SimNode:
     def _tick(self) -> None:
         now = self.now
         if self.master is not None:
-            self.acks.expire(now)
+            over: list[Complete] = []
+            self.acks.expire(over, now)
+            self.act(over)
             if self.master.phase is Phase.OPEN and self.store.appended != self.master.log.end:
                 self.act(self.master.appended(self.store.appended))
             self.act(self.master.tick(now))
@@ -534,13 +558,15 @@ class SimNode:
                 self.trace("its disk is full: the send is refused")
                 return
             self.act(master.appended(self.store.appended))
-            self.acks.add(
+            known = self.acks.add(
                 appended.physical_offset + appended.size,
                 level,
                 self.master_terms.sync_flush or level.durable,
                 self.now + 0.3,
                 lambda status, reason: done(status, reason, appended),
             )
+            if known is not None:
+                done(*known, appended)
             if self.master_terms.sync_flush or level.durable:
                 self._later(0.001, self._flush)
 
@@ -575,7 +601,7 @@ class SimNode:
             return False
         return self.log_bytes(start, start + len(data), durable=durable) == data
 
-    def _check_saved(self, start: int, kept: bytes) -> None:
+    def check_saved(self, start: int, kept: bytes) -> None:
         if not kept:
             return
         prefix = str(ROOT / "cut")

@@ -5,11 +5,13 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import TypeVar
 
+from tests.unit.replication.waiters import TellingQueue
+
 from tandemq.codec import ha_session as ha
 from tandemq.codec.ha_register import Member, Register
 from tandemq.codec.ha_session import Challenge, EpochItem, Hello, Preamble, Registered, Start
 from tandemq.model.ack_level import AckLevel
-from tandemq.replication.acks import AckQueue, PutStatus
+from tandemq.replication.acks import AckQueue, Complete, PutStatus
 from tandemq.replication.decisions import Decision, LogEnds, Prepare, Save, Send
 from tandemq.replication.epochs import Promise, ReplicaRecord, from_items
 from tandemq.replication.master_state import MasterState
@@ -67,6 +69,8 @@ class Master:
             self.happened.append(decision)
             if isinstance(decision, Send):
                 self.happened += ha.SessionReader().feed(decision.data)
+            elif isinstance(decision, Complete):
+                self.acks.tell(decision)
             elif isinstance(decision, Prepare):
                 todo.extend(self.state.prepared(self.state.log.end, 0.0))
             elif isinstance(decision, Save):
@@ -128,7 +132,7 @@ class Master:
         """Appends up to `end`; returns what a send of these bytes is told, when it is."""
         told: list[PutStatus] = []
         self.act(self.state.appended(end))
-        self.acks.add(end, level, False, 9.0, lambda status, reason: told.append(status))
+        TellingQueue(self.acks).add(end, level, False, 9.0, lambda status, reason: told.append(status))
         return told
 
     def told(self, kind: type[Kind]) -> list[Kind]:

@@ -1,19 +1,23 @@
 """A lone send's ack, and after it the next send, are asked for without sleeping, for a bounded time, and only then."""
 
 from functools import partial
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
+from tests.unit.replication.waiters import TellingQueue
 
 from tandemq.codec import ha_session as ha
 from tandemq.codec.ha_classic import Head
 from tandemq.model.ack_level import AckLevel
 from tandemq.replication.acks import AckQueue, PutStatus
+from tandemq.replication.hands import StoreHands
 from tandemq.replication.master import MasterShell
 from tandemq.replication.mastership.core import Phase
 from tandemq.replication.slave import SlaveShell
 from tandemq.sim.clock import ManualClock
+from tandemq.sim.disk import CrashableDisk
 
 END = 100
 
@@ -39,13 +43,15 @@ class Loop:
 def master(monkeypatch: pytest.MonkeyPatch) -> MasterShell:
     monkeypatch.setattr("os.sched_getaffinity", lambda pid: {0, 1})
     acks = AckQueue(group_size=2)
-    acks.acked("slave", 0, 0)
+    TellingQueue(acks).acked("slave", 0, 0)
     log, stream = SimpleNamespace(end=0), SimpleNamespace(spares=lambda: ())
     state: Any = SimpleNamespace(acks=acks, log=log, phase=Phase.OPEN, appended=lambda end: [], streaming=stream)
-    hands: Any = SimpleNamespace(store=SimpleNamespace(appended=END))
+    store: Any = SimpleNamespace(appended=END)
+    clock, disk = ManualClock(), CrashableDisk()
+    hands = StoreHands(store, disk, Path("/store"), clock)
     nothing: Any = lambda *given: None  # noqa: E731
     shell = MasterShell(
-        state, hands, ManualClock(), on_opened=nothing, on_closed=nothing, on_readable=nothing, on_saved=nothing,
+        state, hands, clock, on_opened=nothing, on_closed=nothing, on_readable=nothing, on_saved=nothing,
         ack_poll=0.0003,
     )  # fmt: skip
     loop: Any = Loop()
@@ -54,7 +60,7 @@ def master(monkeypatch: pytest.MonkeyPatch) -> MasterShell:
 
 
 def send(master: MasterShell, told: list[PutStatus]) -> None:
-    master.state.acks.add(END, AckLevel(2), False, 1e9, lambda status, reason: told.append(status))
+    TellingQueue(master.state.acks).add(END, AckLevel(2), False, 1e9, lambda status, reason: told.append(status))
     master.appended()
 
 
@@ -64,7 +70,7 @@ def test_it_asks_until_the_ack_is_there(master: MasterShell) -> None:
     send(master, told)
     loop: Any = master._loop
     assert [loop.turn() for _ in range(5)] == [1] * 5
-    master.state.acks.acked("slave", END, 0)
+    TellingQueue(master.state.acks).acked("slave", END, 0)
     assert [loop.turn(), loop.turn()] == [1, 0]
     assert told == [PutStatus.PUT_OK]
 
@@ -93,7 +99,8 @@ class Slave:
         self.clock = ManualClock()
         self.loop = Loop()
         self._state: Any = SimpleNamespace(is_lone=False, missing=0, window=0, taken=0, receive=lambda data, now: [])
-        hands: Any = SimpleNamespace(store=None)
+        store: Any = None
+        hands = StoreHands(store, CrashableDisk(), Path("/store"), self.clock)
         nothing: Any = lambda *given: None  # noqa: E731
         self._shell: Any = SlaveShell(
             lambda extended: self._state, hands, self.clock, nothing, reconnect_max=1.0, on_readable=nothing,

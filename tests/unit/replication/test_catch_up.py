@@ -2,15 +2,18 @@
 
 import asyncio
 import socket
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
 from tandemq.codec.ha_classic import Head
 from tandemq.replication.decisions import Commit, Confirm
+from tandemq.replication.hands import StoreHands
 from tandemq.replication.slave import BACKLOG_MAX, BULK_PAUSE, BULK_SIZE_MIN, QUICK, SlaveShell
 from tandemq.replication.slave_state import SlaveState
 from tandemq.replication.wire import GATHER_SIZE, Wire
 from tandemq.sim.clock import ManualClock
+from tandemq.sim.disk import CrashableDisk
 from tandemq.testing.waiting import until
 
 BULK = BULK_SIZE_MIN + 1
@@ -27,7 +30,7 @@ class CatchingUp:
             commit_raw=lambda size: None, set_confirmed=self.shown.append, dispatched=0, appended=0
         )
         self.later: list[Any] = []
-        hands: Any = SimpleNamespace(store=self.store)
+        hands = StoreHands(self.store, CrashableDisk(), Path("/store"), self.clock)
         nothing: Any = lambda *given: None  # noqa: E731
         self.shell: Any = SlaveShell(
             lambda extended: self.state, hands, self.clock, nothing, reconnect_max=1.0, on_readable=nothing,

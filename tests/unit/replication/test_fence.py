@@ -1,7 +1,9 @@
 """Until when a master may acknowledge: by its own clock, counted from when a renewal was sent."""
 
+from tests.unit.replication.waiters import TellingQueue
+
 from tandemq.model.ack_level import AckLevel
-from tandemq.replication.acks import AckQueue, PutStatus
+from tandemq.replication.acks import AckQueue, Complete, PutStatus
 from tandemq.replication.fence import Fence
 
 
@@ -37,14 +39,14 @@ def test_an_answer_that_comes_late_does_not_shorten_a_newer_renewal() -> None:
     assert fence.until == 101.8
 
 
-def waiting(time: Time) -> tuple[AckQueue, Fence, list[PutStatus]]:
-    acks, told = AckQueue(now=time), []
-    acks.fence = Fence(time)
-    acks.fence.renewed(time.now, 2.0)
+def waiting(time: Time) -> tuple[TellingQueue, Fence, list[PutStatus]]:
+    acks, told = TellingQueue(AckQueue(now=time)), []
+    fence = acks.queue.fence = Fence(time)
+    fence.renewed(time.now, 2.0)
     acks.set_size(2)
     acks.acked("b", 0, 0)
     acks.add(100, AckLevel(2), False, 1000.0, lambda status, reason: told.append(status))
-    return acks, acks.fence, told
+    return acks, fence, told
 
 
 def test_an_ack_that_comes_after_a_pause_acknowledges_nothing() -> None:
@@ -64,6 +66,18 @@ def test_an_ack_within_the_lease_does() -> None:
     time.now += 1.0
     acks.acked("b", 100, 0)
     assert told == [PutStatus.PUT_OK]
+
+
+def test_what_was_decided_within_the_lease_and_told_after_it_is_refused() -> None:
+    """A record was saved in between, and the disk took its time."""
+    time = Time()
+    acks, _, told = waiting(time)
+    out: list[Complete] = []
+    acks.queue.acked(out, "b", 100, 0)
+    assert out[0].status is PutStatus.PUT_OK
+    time.now += 5.0
+    acks.queue.tell(out[0])
+    assert told == [PutStatus.SERVICE_NOT_AVAILABLE]
 
 
 def test_what_is_known_at_once_waits_for_the_lease_too() -> None:

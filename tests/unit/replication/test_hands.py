@@ -30,7 +30,7 @@ def hands() -> StoreHands:
 def test_a_reset_is_counted_by_the_name_it_carries() -> None:
     """Whatever its sentence for people says."""
     one = hands()
-    assert one.carry_out(Reset(1 << 30, 0, 0, "the log is empty, or so they say", "reset-diverged"))
+    one.reset(Reset(1 << 30, 0, 0, "the log is empty, or so they say", "reset-diverged"))
     assert one.events == {"reset-diverged": 1}
     assert one.store.appended == 1 << 30
     one.store.close()
@@ -59,7 +59,7 @@ def test_nothing_lies_behind_the_end_that_a_role_begins_with(begin: Callable[[St
 def test_a_frame_with_a_wrong_checksum_leaves_nothing() -> None:
     one = hands()
     end = received(one)
-    one.carry_out(Discard(1))
+    one.discard(Discard(1))
     assert not any(one.store.raw_window(end, 2000))
 
 
@@ -80,7 +80,7 @@ def cut_is_kept() -> None:
         tail = bytes(store.slice(cut, store.appended - cut))
         disk.crash_at = len(disk.steps) + steps
         with contextlib.suppress(PowerCut):
-            one.carry_out(Truncate(cut, store.appended, "another history"))
+            one.truncate(Truncate(cut, store.appended, "another history"))
         finished = len(disk.steps) < disk.crash_at
         disk.crash_at = None
         found = disk.after_crash()
@@ -102,9 +102,14 @@ def acks_follow_the_log() -> None:
             raise StoreError("the disk says no")
 
     wire: Any = SimpleNamespace(send=lambda data: happened.append("ack"))
-    shell: Any = SlaveShell.__new__(SlaveShell)
-    shell._wire, shell._store, shell._clock = wire, SimpleNamespace(append_raw=append), SystemClock()
-    shell._hands = shell.state = SimpleNamespace()
+    store: Any = SimpleNamespace(append_raw=append)
+    hands = StoreHands(store, CrashableDisk(), ROOT, SystemClock())
+    nothing: Any = lambda *given: None  # noqa: E731
+    shell: Any = SlaveShell(
+        lambda extended: SimpleNamespace(is_catching_up=False), hands, SystemClock(), nothing, reconnect_max=1.0,
+        on_readable=nothing, on_saved=nothing,
+    )  # fmt: skip
+    shell._wire = wire
     shell._act([Append(0, b"x"), Send(1, b"ack")])
     assert happened == ["append", "ack"]
     with pytest.raises(StoreError):

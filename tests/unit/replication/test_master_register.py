@@ -2,6 +2,7 @@
 
 import msgspec
 from tests.unit.replication.masters import HISTORY, REGISTER, A, B, C, Master, Peer
+from tests.unit.replication.waiters import TellingQueue
 
 from tandemq.codec import ha_session as ha
 from tandemq.codec.ha_register import Member
@@ -82,7 +83,7 @@ def test_sends_that_wait_are_failed_when_the_reign_ends_and_no_ack_completes_the
     master.start_session(1, 1000)
     told: list[PutStatus] = []
     master.act(master.state.appended(1100))
-    master.acks.add(1100, AckLevel(2), False, 9.0, lambda status, reason: told.append(status))
+    TellingQueue(master.acks).add(1100, AckLevel(2), False, 9.0, lambda status, reason: told.append(status))
     assert told == []
     master.act(master.state.order(0, "the operator demotes it", 0.0))
     assert told == [PutStatus.SERVICE_NOT_AVAILABLE]
@@ -98,7 +99,7 @@ def test_a_provisional_master_acknowledges_one_copy_only_and_nobody_follows_it()
     assert to_items(master.state.record.history)[-1].id.startswith("~")
     told: list[PutStatus] = []
     master.act(master.state.appended(1100))
-    master.acks.add(1100, AckLevel(2), False, 9.0, lambda status, reason: told.append(status))
+    TellingQueue(master.acks).add(1100, AckLevel(2), False, 9.0, lambda status, reason: told.append(status))
     assert told == [PutStatus.SLAVE_NOT_AVAILABLE]
     master.hear(Peer(register=alone))
     assert not master.state.provisional, "the other member is heard: it opens anew"

@@ -4,10 +4,11 @@ from collections import deque
 from collections.abc import Iterable
 
 import pytest
+from tests.unit.replication.waiters import TellingQueue
 
 from tandemq.codec.ha_classic import encode_report
 from tandemq.model.ack_level import AckLevel
-from tandemq.replication.acks import AckQueue, PutStatus
+from tandemq.replication.acks import AckQueue, Complete, PutStatus
 from tandemq.replication.decisions import Decision, LogEnds, Prepare, Save
 from tandemq.replication.epochs import ReplicaRecord
 from tandemq.replication.master_state import MasterState
@@ -34,7 +35,9 @@ class Machine:
         todo = deque(decisions)
         while todo:
             decision = todo.popleft()
-            if isinstance(decision, Prepare):
+            if isinstance(decision, Complete):
+                self.acks.tell(decision)
+            elif isinstance(decision, Prepare):
                 todo.extend(self.state.prepared(self.state.log.end, 0.0))
             elif isinstance(decision, Save):
                 self.saved.append(decision.record)
@@ -43,7 +46,7 @@ class Machine:
     def append(self, size: int) -> list[PutStatus]:
         end, told = self.state.log.end + size, list[PutStatus]()
         self.act(self.state.appended(end))
-        self.acks.add(end, self.state.terms.level, False, 9.0, lambda status, reason: told.append(status))
+        TellingQueue(self.acks).add(end, self.state.terms.level, False, 9.0, lambda status, reason: told.append(status))
         return told
 
     def report(self, offset: int) -> None:
@@ -78,8 +81,8 @@ def test_a_rocketmq_slaves_first_report_is_no_copy_of_what_was_not_sent_to_it() 
     told = machine.append(100)
     assert told == [PutStatus.SLAVE_NOT_AVAILABLE]
     waits: list[PutStatus] = []
-    machine.acks.acked("b:1#1", 50, 50)
-    machine.acks.add(100, AckLevel(2), False, 9.0, lambda status, reason: waits.append(status))
+    TellingQueue(machine.acks).acked("b:1#1", 50, 50)
+    TellingQueue(machine.acks).add(100, AckLevel(2), False, 9.0, lambda status, reason: waits.append(status))
     machine.act(machine.state.connected(1, "10.0.0.9:5", 0.0))
     machine.report(100)
     assert waits == [], "it says that it has them, and was never seen to receive them"
@@ -91,7 +94,7 @@ def test_a_rocketmq_slave_that_reports_more_than_it_was_sent_is_not_believed() -
     machine.report(0)
     machine.append(100)
     waits: list[PutStatus] = []
-    machine.acks.add(100, AckLevel(2), False, 9.0, lambda status, reason: waits.append(status))
+    TellingQueue(machine.acks).add(100, AckLevel(2), False, 9.0, lambda status, reason: waits.append(status))
     machine.report(100)
     assert PutStatus.PUT_OK not in waits
     assert not machine.state.sessions, "nothing was sent on this session yet"

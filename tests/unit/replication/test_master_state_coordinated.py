@@ -7,7 +7,7 @@ import msgspec
 
 from tandemq.codec.ha_register import Member, Register
 from tandemq.model.ack_level import AckLevel
-from tandemq.replication.acks import AckQueue
+from tandemq.replication.acks import AckQueue, Complete
 from tandemq.replication.decisions import Close, Decision, LogEnds, Note, Prepare, Propose, Save, Send
 from tandemq.replication.epochs import History, Promise, ReplicaRecord
 from tandemq.replication.fence import Fence
@@ -62,7 +62,9 @@ class Machine:
         todo = deque(decisions)
         while todo:
             decision = todo.popleft()
-            if isinstance(decision, Prepare):
+            if isinstance(decision, Complete):
+                self.acks.tell(decision)
+            elif isinstance(decision, Prepare):
                 todo.extend(self.state.prepared(self.state.log.end, self.now))
             elif isinstance(decision, Save):
                 self.saved.append(decision.record)

@@ -29,7 +29,7 @@ class Confirming:
         core = self._core
         core.log.flushed = max(core.log.flushed, offset)
         if core.is_open:
-            core.acks.flushed(offset)
+            core.acks.flushed(out, offset)
             self.confirm(out)
 
     def confirm(self, out: list[Decision]) -> None:

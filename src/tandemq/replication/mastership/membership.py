@@ -28,18 +28,18 @@ class Membership:
         self.away: dict[str, tuple[float, int]] = {}
         """Replicas in sync that don't count now -> since when, and where the log ended then."""
 
-    def reign_begins(self, now: float) -> None:
+    def reign_begins(self, out: list[Decision], now: float) -> None:
         """Counts nobody yet: all who were in sync are away until they follow, and who does not come leaves in time."""
         self.away = dict.fromkeys(sorted(self._core.record.in_sync), (now, self._core.log.end))
-        self.count_size()
+        self.count_size(out)
 
-    def count_size(self) -> None:
+    def count_size(self, out: list[Decision]) -> None:
         """Sets what `majority` and `all` count against."""
         core = self._core
         if core.register is None:
-            core.acks.set_members(core.record.members)
+            core.acks.set_members(out, core.record.members)
         else:
-            core.acks.set_size(core.keeper.size(self._followers.reachable()))
+            core.acks.set_size(out, core.keeper.size(self._followers.reachable()))
 
     # --- counting ---------------------------------------------------------------------------------------------------
 
@@ -64,12 +64,12 @@ class Membership:
         if session.state is SessionState.CATCHING_UP and gap < core.terms.gap_max and not session.observer:
             self._join(out, session)
         if session.state is SessionState.IN_SYNC and (not session.classic or self._classic.counts(out, session)):
-            core.acks.acked(session.replica, session.received, session.durable, classic=session.classic)
+            core.acks.acked(out, session.replica, session.received, session.durable, classic=session.classic)
             self._confirming.confirm(out)
 
     def reconsider(self, out: list[Decision], now: float) -> None:
         """Lets others join or count, because somebody knows more than before."""
-        self.count_size()
+        self.count_size(out)
         for session in list(self._followers.sessions.values()):
             if session.state is SessionState.CATCHING_UP or (session.classic and session.is_streaming):
                 self.progress(out, session, now)
@@ -78,7 +78,7 @@ class Membership:
         """Stops waiting for a replica that has too much to catch up."""
         session.enter(SessionState.CATCHING_UP)
         self.depart(
-            session, f"slave {session.replica} fell behind by {self._core.log.end - session.received} bytes", now
+            out, session, f"slave {session.replica} fell behind by {self._core.log.end - session.received} bytes", now
         )
         out.append(Note("fell-behind", f"replica {session.replica} fell behind and no longer counts", loud=True))
 
@@ -150,10 +150,10 @@ class Membership:
 
     # --- leaving ----------------------------------------------------------------------------------------------------
 
-    def depart(self, session: Session, text: str, now: float) -> None:
+    def depart(self, out: list[Decision], session: Session, text: str, now: float) -> None:
         """Stops counting a replica; it stays on record until this node's own disk has all it may have confirmed."""
         self.away[session.replica] = (now, self._core.log.end)
-        self._core.acks.lost(session.replica, text)
+        self._core.acks.lost(out, session.replica, text)
 
     def drop_absent(self, out: list[Decision], now: float) -> None:
         """Lets one that was away for long leave, when every disk that is still asked has all it may have confirmed."""
@@ -245,12 +245,12 @@ class Membership:
         for session in self._followers.sessions.values():
             if session.state is SessionState.CATCHING_UP and session.replica in record.in_sync:
                 session.enter(SessionState.IN_SYNC)
-                core.acks.acked(session.replica, session.received, session.durable)
+                core.acks.acked(out, session.replica, session.received, session.durable)
                 out.append(Note("in-sync", f"replica {session.replica} ({session.peer}) is in sync"))
         self.minting.mint(out, now)
         if changed:
             # Who left is told too: a slave asks those on its record before it opens, and would wait for the one gone.
-            core.acks.set_members(core.record.members)
+            core.acks.set_members(out, core.record.members)
             for session in self._followers.sessions.values():
                 if session.is_streaming and not session.classic:
                     self.tell_members(out, session, now)

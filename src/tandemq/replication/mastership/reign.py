@@ -26,14 +26,14 @@ class Reign:
         core.enter(Phase.OPEN)
         core.ordered = False
         core.acks.restart(core.log.end, "no slave is in sync yet")
-        self._membership.reign_begins(now)
+        self._membership.reign_begins(out, now)
         out.append(Opened(epoch))
         self._confirming.confirm(out)
 
     def end(self, out: list[Decision], text: str, number: int, *, asking: bool) -> None:
         """Stops acknowledging; `asking` says that this node tries to reign again."""
         acks = self._core.acks
-        acks.fail_all(PutStatus.SERVICE_NOT_AVAILABLE, f"this broker is no longer the master: {text}")
+        acks.fail_all(out, PutStatus.SERVICE_NOT_AVAILABLE, f"this broker is no longer the master: {text}")
         acks.forget_replicas(f"this broker is no longer the master: {text}")
         out.append(SteppedDown(text, number, asking))
 

@@ -5,6 +5,7 @@ from collections.abc import Awaitable, Callable
 from typing import Any
 
 import pytest
+from tests.unit.replication.waiters import TellingQueue
 
 from tandemq.broker.handlers.send import SendHandlers
 from tandemq.broker.tables.locks import QueueLocks
@@ -319,7 +320,7 @@ def test_a_message_can_ask_for_copies_of_its_own_and_a_topic_for_all_of_its_own(
         assert reply is not None
         assert reply.code == 11
         s.parts.topics.put(TopicConfig(name="Precious", attributes={"tandemq.copies": "majority"}))
-        s.parts.writer.acks.set_members(frozenset({"slave"}))
+        TellingQueue(s.parts.writer.acks).set_members(frozenset({"slave"}))
         reply = s.send(topic="Precious")
         assert reply is not None
         assert reply.code == 11
@@ -344,9 +345,9 @@ def test_a_copy_that_comes_in_time_completes_the_send() -> None:
     async def story() -> None:
         s = Story()
         s.parts.writer.level = AckLevel(2)
-        s.parts.writer.acks.acked("slave", 0, 0)
+        TellingQueue(s.parts.writer.acks).acked("slave", 0, 0)
         assert s.send() is None
-        s.parts.writer.acks.acked("slave", s.parts.store.appended, 0)
+        TellingQueue(s.parts.writer.acks).acked("slave", s.parts.store.appended, 0)
         assert s.connection.sent[-1].code == 0
 
     run(story)
@@ -357,7 +358,7 @@ def test_too_many_waiting_sends_are_refused_before_they_are_stored() -> None:
         s = Story()
         s.parts.writer.level = AckLevel(2)
         s.parts.writer.pending_max = 1
-        s.parts.writer.acks.acked("slave", 0, 0)
+        TellingQueue(s.parts.writer.acks).acked("slave", 0, 0)
         s.send()
         before = s.parts.store.appended
         with pytest.raises(ReplyError) as failure:
