@@ -23,6 +23,7 @@ NOT_BENCHMARKS = {
     "failover_chaos",
     "failover_java",
     "frame",
+    "growth_daemon",
     "load",
     "memory",
     "peers",

@@ -20,6 +20,7 @@ from tandemq.broker.long_polling import ParkedPull, ParkedPulls
 from tandemq.broker.services.half_ledger import HalfLedger
 from tandemq.broker.warm_imports import load_arrays
 from tandemq.broker.writer import MessageWriter
+from tandemq.cli.garbage import LongLived
 from tandemq.clock import SystemClock
 from tandemq.codec.command import Command
 from tandemq.formats.log_mark import TopicDeleted
@@ -55,6 +56,8 @@ def _queues(count: int, run: Run) -> Mapping[str, float]:
     store.start()
     figures: dict[str, float] = {}
     messages = run.count(50_000, 100)
+    collector = LongLived()
+    collector.begin()  # as a broker's command does
     for what, wanted in (("first", count), ("again", messages)):
         began = time.thread_time()
         for number in range(wanted):
@@ -85,6 +88,7 @@ def _queues(count: int, run: Run) -> Mapping[str, float]:
     while store.dispatch():
         pass
     store.close()
+    collector.end()
     began = time.process_time()
     store = MessageStore.open(directory, config, disk=UnsyncedDisk())
     figures["start"] = (time.process_time() - began) * 1000

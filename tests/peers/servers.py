@@ -26,13 +26,14 @@ STORY_PROPERTIES: dict[str, str] = {
 # The real broker refuses sends that waited 200 ms for a thread: on a busy machine that is a matter of luck.
 REAL_PROPERTIES: dict[str, str] = {"brokerFastFailureEnable": "false"}
 START_SECONDS = 60.0
+TANDEMQ = ("-m", "tandemq")
 
 
 class Daemon:
     """One daemon of ours as a process: started, asked to end, or killed and started again on the same files."""
 
-    def __init__(self, noun: str, conf: Path, port: int) -> None:
-        self.noun, self.conf, self.port = noun, conf, port
+    def __init__(self, noun: str, conf: Path, port: int, program: tuple[str, ...] = TANDEMQ) -> None:
+        self.noun, self.conf, self.port, self.program = noun, conf, port, program
         self.log = conf.with_suffix(".out")
         self._process: subprocess.Popen[bytes] | None = None
 
@@ -43,7 +44,7 @@ class Daemon:
 
     def start(self) -> None:
         """Returns when it takes connections."""
-        command = [sys.executable, "-m", "tandemq", self.noun, "-c", str(self.conf)]
+        command = [sys.executable, *self.program, self.noun, "-c", str(self.conf)]
         with open(self.log, "ab") as out:
             process = subprocess.Popen(
                 command, stdout=out, stderr=out, stdin=subprocess.DEVNULL, start_new_session=True
@@ -57,6 +58,10 @@ class Daemon:
 
         told = lambda: f"an answer of tandemq {self.noun} on {self.port}:\n{self._said()}"  # noqa: E731
         wait_until(answers, told, seconds=START_SECONDS)
+
+    def signal(self, number: signal.Signals) -> None:
+        assert self._process is not None
+        self._process.send_signal(number)
 
     def kill(self) -> None:
         """As a crash: it gets no chance to write anything more."""
@@ -131,15 +136,18 @@ def ours(
     slave: bool = False,
     role: str = "ASYNC_MASTER",
     namesrv_properties: Mapping[str, str] | None = None,
+    program: tuple[str, ...] = TANDEMQ,
 ) -> Iterator[Servers]:
-    """`tandemq namesrv` and `tandemq broker` on free ports, started from property files as a user does."""
+    """`tandemq namesrv` and `tandemq broker` on free ports, started from property files as a user does; `program`
+    is what Python runs instead of `tandemq`.
+    """
     directory.mkdir(parents=True, exist_ok=True)
     (namesrv_port,), ports = free_ports(), free_ports(1 + slave, around=True)
     servers = _servers(namesrv_port, ports, directory)
     namesrv_conf = directory / "namesrv.conf"
     namesrv_conf.write_text(_properties({"listenPort": str(namesrv_port), **(namesrv_properties or {})}))
     with contextlib.ExitStack() as stack:
-        _start(servers, stack, "namesrv", Daemon("namesrv", namesrv_conf, namesrv_port))
+        _start(servers, stack, "namesrv", Daemon("namesrv", namesrv_conf, namesrv_port, program))
         for broker_id, port in enumerate(ports):
             name = "slave" if broker_id else "broker"
             settings = {
@@ -156,7 +164,7 @@ def ours(
             }
             conf = directory / f"{name}.conf"
             conf.write_text(_properties(settings))
-            _start(servers, stack, name, Daemon("broker", conf, port))
+            _start(servers, stack, name, Daemon("broker", conf, port, program))
         await_route(servers)
         yield servers
 

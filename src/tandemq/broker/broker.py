@@ -9,7 +9,7 @@ One event loop owns everything here; the store's flush thread reports back throu
 import asyncio
 import dataclasses
 import logging
-from collections.abc import Callable, Iterable
+from collections.abc import Awaitable, Callable, Iterable
 from types import TracebackType
 from typing import Protocol
 
@@ -82,6 +82,7 @@ from tandemq.remoting.connection import Connection
 from tandemq.remoting.dispatch import Handler
 from tandemq.remoting.metrics_http import MetricsEndpoint
 from tandemq.remoting.server import RemotingServer
+from tandemq.remoting.slices import Slices
 from tandemq.replication.acks import AckQueue
 from tandemq.replication.config import ReplicationConfig
 from tandemq.replication.node import known_confirmed
@@ -707,12 +708,13 @@ class Broker:
         if self.accounts is not None and self.accounts.plain is not None:
             self._every(lambda: RELOAD_SECONDS, self._reload_accounts)
 
-    def _every(self, seconds: Callable[[], float], work: Callable[[], None]) -> None:
+    def _every(self, seconds: Callable[[], float], work: Callable[[], Awaitable[None] | None]) -> None:
         async def repeat() -> None:
             while True:
                 await asyncio.sleep(seconds())
                 try:
-                    work()
+                    if (going_on := work()) is not None:
+                        await going_on
                 except Exception as error:
                     log.error("housekeeping %s failed", work.__name__, exc_info=error)
 
@@ -740,8 +742,11 @@ class Broker:
         self.clients.expire()
         self.locks.expire(self.clock.monotonic())
 
-    def _tick_stats(self) -> None:
-        if self.stats.tick(self.clock.monotonic(), self.clock.wall_ms()):
+    async def _tick_stats(self) -> None:
+        now, slices = self.clock.monotonic(), Slices(self.clock)
+        for _ in self.stats.sample(now):
+            await slices.breathe()
+        if self.stats.finish_tick(now, self.clock.wall_ms()):
             self.sends.refresh()
 
     def _retain(self) -> None:

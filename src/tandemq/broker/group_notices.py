@@ -6,6 +6,7 @@ in slices, one a turn of the event loop, so that nobody else waits for it.
 """
 
 import asyncio
+from collections import deque
 from collections.abc import Callable, Iterable
 from itertools import islice
 
@@ -28,6 +29,8 @@ class GroupNotices:
         """Groups that were told within the last MERGED_S."""
         self._waiting: dict[str, None] = {}
         """Groups that changed since."""
+        self._due: deque[str] = deque()
+        """Groups that changed before the last pause was over, still to be told: thousands, when many clients leave."""
         self._is_armed = False
 
     def changed(self, groups: Iterable[str]) -> None:
@@ -38,13 +41,16 @@ class GroupNotices:
             else:
                 self._tell(group)
 
-    def _tell(self, group: str) -> None:
+    def _tell(self, group: str) -> int:
+        """Tells a group. Returns how many notices that were in this turn, at least one."""
         self._told.add(group)
         if not self._is_armed:
             self._is_armed = True
             asyncio.get_running_loop().call_later(MERGED_S, self._pause_over)
         command = Command(RequestCode.NOTIFY_CONSUMER_IDS_CHANGED, {"consumerGroup": group}, flag=ONEWAY_FLAG)
-        self._send(encode_request(command), list(self._members(group)), 0)
+        members = list(self._members(group))
+        self._send(encode_request(command), members, 0)
+        return max(1, min(len(members), SLICE))
 
     def _send(self, frame: bytes, connections: list[Connection], done: int) -> None:
         for connection in islice(connections, done, done + SLICE):
@@ -57,5 +63,15 @@ class GroupNotices:
         self._is_armed = False
         waiting, self._waiting = self._waiting, {}
         self._told.clear()
-        for group in waiting:
-            self._tell(group)
+        self._told.update(waiting)
+        is_under_way = bool(self._due)
+        self._due.extend(waiting)
+        if not is_under_way:
+            self._tell_due()
+
+    def _tell_due(self) -> None:
+        told = 0
+        while self._due and told < SLICE:
+            told += self._tell(self._due.popleft())
+        if self._due:
+            asyncio.get_running_loop().call_soon(self._tell_due)

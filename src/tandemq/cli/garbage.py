@@ -2,16 +2,29 @@
 
 A full collection examines every container, and a broker with its tables full has a million of them: the loop stood for
 0.8 s at a time. What survives one full collection nearly always lives on, so it is set aside (`gc.freeze`) and not
-examined again, until as much has been set aside as there was after the last look at everything: then one collection
-looks at everything again, because cycles among what was set aside would stay for ever.
+examined again. Cycles among what was set aside would stay for ever: when the process holds far more memory than after
+the last look at everything, one collection looks at everything again.
 """
 
 import gc
+from pathlib import Path
 from typing import Any, Final
 
-SET_ASIDE_MIN: Final = 200_000
-"""Objects: so many are examined in a few hundredths of a second, whatever there was before."""
+GROWN_MIN: Final = 256 << 20
+"""Bytes: twice the memory of the last look and this much more brings the next. A broker with 50,000 queues, 5,000
+clients and 10,000 groups stays below, so no collection stops it for a tenth of a second."""
 _FULL: Final = 2
+
+
+def memory_in_use() -> int:
+    """Returns the bytes of this process that are its own, 0 where the system does not tell."""
+    try:
+        for line in Path("/proc/self/status").read_text().splitlines():
+            if line.startswith("RssAnon:"):
+                return int(line.split()[1]) << 10
+    except OSError:
+        pass
+    return 0
 
 
 class LongLived:
@@ -24,7 +37,7 @@ class LongLived:
     def begin(self) -> None:
         """Marks what is there now, which the start made, as lasting."""
         gc.freeze()
-        self._after_last_look = gc.get_freeze_count()
+        self._after_last_look = memory_in_use()
         gc.callbacks.append(self._collected)
 
     def end(self) -> None:
@@ -35,9 +48,9 @@ class LongLived:
         if phase != "stop" or info["generation"] != _FULL:
             return
         gc.freeze()
-        aside = gc.get_freeze_count()
+        used = memory_in_use()
         if self._looks:
-            self._looks, self._after_last_look = False, aside
-        elif aside > 2 * self._after_last_look + SET_ASIDE_MIN:
+            self._looks, self._after_last_look = False, used
+        elif used > 2 * self._after_last_look + GROWN_MIN:
             self._looks = True
             gc.unfreeze()

@@ -6,7 +6,7 @@ import logging
 import os
 import secrets
 import socket
-from collections import Counter
+from collections import Counter, deque
 from collections.abc import Callable, Coroutine, Mapping
 from dataclasses import dataclass
 from types import TracebackType
@@ -44,6 +44,8 @@ _TLS_CHOICE_SECONDS = 10.0
 """How long a connection to a permissive port may take to send its first byte."""
 _SURPLUS_SECONDS = 5.0
 """How long a connection beyond `connectionsPerAddressMax` may take to ask for something and be told why not."""
+LOST_IN_TURN = 64
+"""Connections whose end is told in one turn of the loop: a few milliseconds. Thousands may close at once."""
 CHOOSING_MAX = 512
 """Connections to a permissive port that have sent nothing yet; beyond it, the oldest makes room for the newest."""
 
@@ -124,6 +126,9 @@ class RemotingServer:
         self._receiving = Budget(config.receive_buffer_total_max)
         self._stopping = False
         self._all_lost = asyncio.Event()
+        self._lost_in_turn = 0
+        self._to_tell: deque[Connection] = deque()
+        """Lost connections of which `on_disconnect` is still to be told."""
         self._refused = 0
         self._accepted = 0
         self._closed_bytes_in = 0
@@ -207,6 +212,7 @@ class RemotingServer:
             connection.abort("the server is stopping")
         if self.connections:
             await self._all_lost.wait()
+        self._tell_lost(len(self._to_tell))
         self._listeners.clear()
 
     def close_accounts(self, is_known: Callable[[str], bool]) -> None:
@@ -275,7 +281,24 @@ class RemotingServer:
         self._closed_bytes_in += connection.bytes_in
         self._closed_bytes_out += connection.bytes_out
         if self._on_disconnect is not None:
-            self._on_disconnect(connection)
+            self._to_tell.append(connection)
+            if not self._lost_in_turn:
+                asyncio.get_running_loop().call_soon(self._next_lost)
+            if self._lost_in_turn < LOST_IN_TURN:
+                self._tell_lost(1)
+
+    def _next_lost(self) -> None:
+        """Goes on with the connections that closed together with many others, a few in each turn of the loop."""
+        self._lost_in_turn = 0
+        if self._to_tell:
+            asyncio.get_running_loop().call_soon(self._next_lost)
+            self._tell_lost(LOST_IN_TURN)
+
+    def _tell_lost(self, count: int) -> None:
+        self._lost_in_turn += count
+        while count and self._to_tell and self._on_disconnect is not None:
+            count -= 1
+            self._on_disconnect(self._to_tell.popleft())
 
     def _stalled(self, _: Connection) -> None:
         """Watches a peer that does not read its answers, and gives up on the worst if there are too many."""

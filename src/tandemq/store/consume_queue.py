@@ -6,6 +6,7 @@ What a crash takes from the tail, recovery dispatches again.
 """
 
 from collections.abc import Callable
+from functools import lru_cache
 from itertools import pairwise
 from pathlib import Path
 
@@ -18,10 +19,21 @@ _HEAD_ENTRIES = 51
 """What is read of a file at first when it is opened: all of a short queue, in a kilobyte."""
 _FILLERS_AT_ONCE = 4096
 """Entries that a search reads at a time where it has met a filler: a run of them is as long as a file at most."""
+_PATHS_MAX = 4096
+"""Paths that are kept: making one takes longer than writing the file."""
+
+
+@lru_cache(_PATHS_MAX)
+def _file_path(directory: str, file_index: int) -> Path:
+    return Path(directory, file_name(file_index))
 
 
 class ConsumeQueue:
-    """Entries [first, count) exist; those before `min_index` point to deleted log."""
+    """Entries [first, count) exist; those before `min_index` point to deleted log.
+
+    Holds nothing that Python's garbage collector looks at one by one (lists, sets, paths): a broker may have a hundred
+    thousand queues, and a collection stops it for as long as it takes to look at all of them.
+    """
 
     __slots__ = (
         "_begins_well",
@@ -30,8 +42,6 @@ class ConsumeQueue:
         "_disk",
         "_file_entries",
         "_files",
-        "_known_path",
-        "_known_path_of",
         "_last_entry",
         "_last_written",
         "_named",
@@ -53,12 +63,9 @@ class ConsumeQueue:
     ) -> None:
         self._disk = disk
         self._writable = writable
-        self._directory = directory
+        self._directory = str(directory)
         self._file_entries = file_size // ENTRY_SIZE
-        self._known_path_of = -1
-        self._known_path = directory
-        """Path of the file used last: making one takes longer than writing the file."""
-        self._files: list[int] = []
+        self._files: tuple[int, ...] = ()
         """First entry index of each file, ascending, without a gap."""
         self.topic = topic
         self.queue_id = queue_id
@@ -71,7 +78,7 @@ class ConsumeQueue:
         self.tail = bytearray()
         """Entries [_tail_at, count), not in a file yet."""
         self._tail_at = 0
-        self._dirty: set[int] = set()
+        self._dirty: tuple[int, ...] = ()
         """Files written since the last sync."""
         self._named = False
         """A file was created since the last sync: its name is not durable yet."""
@@ -89,9 +96,9 @@ class ConsumeQueue:
 
     def load(self) -> bool:
         """Finds the files; False if they are not a chain of the right sizes (then the queue must be rebuilt)."""
-        bases = [int(name) for name in self._disk.list(self._directory) if is_segment_name(name)]
+        bases = [int(name) for name in self._disk.list(self.directory) if is_segment_name(name)]
         file_size = self._file_entries * ENTRY_SIZE
-        self._files = [base // ENTRY_SIZE for base in bases]
+        self._files = tuple(base // ENTRY_SIZE for base in bases)
         if not bases or bases[0] % file_size or (len(bases) > 1 and not self._are_chained(bases)):
             return False
         size, head = self._disk.peek(self._path(self._files[0]), _HEAD_ENTRIES * ENTRY_SIZE)
@@ -207,7 +214,7 @@ class ConsumeQueue:
             stop = min(self.count, file_index + self._file_entries)
             data = memoryview(self.tail)[: (stop - self._tail_at) * ENTRY_SIZE]
             self._disk.write_at(self._path(file_index), (self._tail_at - file_index) * ENTRY_SIZE, data)
-            self._dirty.add(file_index)
+            self._note_dirty(file_index)
             self._last_entry = b""
             self._last_written = ENTRY.unpack_from(data, len(data) - ENTRY_SIZE)[0]
             data.release()
@@ -216,13 +223,17 @@ class ConsumeQueue:
 
     def _add_file(self, file_index: int) -> None:
         if not self._files:
-            self._disk.make_directory(self._directory)
+            self._disk.make_directory(self.directory)
         path = self._path(file_index)
         self._disk.create_file(path, self._file_entries * ENTRY_SIZE)
         if not self._files and self.first > file_index:
             self._disk.write_at(path, 0, FILLER * (self.first - file_index))
-        self._files.append(file_index)
+        self._files += (file_index,)
         self._named = True
+
+    def _note_dirty(self, file_index: int) -> None:
+        if file_index not in self._dirty:
+            self._dirty += (file_index,)
 
     def take_dirty(self) -> tuple[list[Path], bool]:
         """Returns the files to sync and whether the directory needs it too.
@@ -231,18 +242,17 @@ class ConsumeQueue:
         """
         paths = [self._path(index) for index in sorted(self._dirty)]
         named = self._named
-        self._dirty.clear()
+        self._dirty = ()
         self._named = False
         return paths, named
 
     @property
     def directory(self) -> Path:
-        return self._directory
+        return Path(self._directory)
 
     def moved_to(self, directory: Path) -> None:
         """Follows its files, which were renamed."""
-        self._directory = directory
-        self._known_path_of = -1
+        self._directory = str(directory)
 
     def cut(self, physical_limit: int) -> bool:
         """Drops every entry at or above the limit, in memory and in the files; whether there was any."""
@@ -269,12 +279,14 @@ class ConsumeQueue:
             if file_index in self._files:
                 zeros = bytes((part - start) * ENTRY_SIZE)
                 self._disk.write_at(self._path(file_index), (start - file_index) * ENTRY_SIZE, zeros)
-                self._dirty.add(file_index)
+                self._note_dirty(file_index)
             start = part
 
     def _clear_files(self, end: int) -> None:
         while self._files and self._files[-1] >= end and self._files[-1] > self.first:
-            self._disk.remove(self._path(self._files.pop()))
+            *rest, last = self._files
+            self._files = tuple(rest)
+            self._disk.remove(self._path(last))
         for index in self._files:
             stop = index + self._file_entries
             if stop > end:
@@ -282,7 +294,7 @@ class ConsumeQueue:
                 stale = self._read(start, stop - start).rstrip(b"\0")
                 if stale:
                     self._disk.write_at(self._path(index), (start - index) * ENTRY_SIZE, bytes(len(stale)))
-                    self._dirty.add(index)
+                    self._note_dirty(index)
 
     def is_idle(self, physical_offset: int) -> bool:
         """Returns whether the log holds no message of this queue at or above an offset."""
@@ -296,11 +308,6 @@ class ConsumeQueue:
         if self._last_written < 0:
             self._last_written = self.entry(self.count - 1)[0]
         return self._last_written
-
-    def leave_files(self) -> None:
-        """Its files are about to go: what may be asked for later is known from here on."""
-        if self._last_written < 0 and not self.tail and self.count > self.first:
-            self._last_written = self.last_entry[0]
 
     @property
     def has_files(self) -> bool:
@@ -334,17 +341,17 @@ class ConsumeQueue:
         """Removes files whose last entry points below the log's start. Returns how many."""
         dropped = self._droppable(physical_offset)
         for _ in range(dropped):
-            index = self._files.pop(0)
+            index, *rest = self._files
+            self._files = tuple(rest)
             self._disk.remove(self._path(index))
-            self._dirty.discard(index)
+            self._dirty = tuple(dirty for dirty in self._dirty if dirty != index)
             self.first = max(self.first, self._files[0])
         return dropped
 
     def destroy(self) -> None:
         if self._writable:
-            self._disk.remove_tree(self._directory)
-        self._files.clear()
-        self._dirty.clear()
+            self._disk.remove_tree(self.directory)
+        self._files = self._dirty = ()
         self._set_count(0)
         self._last_written = -1
         self.first = self.min_index = 0
@@ -401,7 +408,4 @@ class ConsumeQueue:
         return self.min_index
 
     def _path(self, file_index: int) -> Path:
-        if file_index != self._known_path_of:
-            self._known_path = self._directory / file_name(file_index)
-            self._known_path_of = file_index
-        return self._known_path
+        return _file_path(self._directory, file_index)

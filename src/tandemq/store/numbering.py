@@ -24,6 +24,8 @@ class QueueNumbering:
     def __init__(self, queues: QueueTable) -> None:
         self._queues = queues
         self.cells: dict[tuple[str, int], list[int]] = {}
+        self._keys: dict[str, list[tuple[str, int]]] = {}
+        """The keys of each topic's cells: a topic goes without a look at all the others."""
         self._deleted: set[str] = set()
         """Topics deleted by a mark whose queues may not know of it yet: they begin at 0."""
 
@@ -38,6 +40,7 @@ class QueueNumbering:
                     f"queue {queue_id} of topic {topic[:100]!r} can't be created: not a name for a directory"
                 )
             cell = self.cells[key] = [self.number_of(queue)]
+            self._keys.setdefault(topic, []).append(key)
         return cell
 
     def number_of(self, queue: ConsumeQueue) -> int:
@@ -50,6 +53,7 @@ class QueueNumbering:
     def renumber(self, undispatched: Iterable[StoredMessage]) -> None:
         """Forgets all numbers and takes them anew from the queues and from what is not dispatched yet."""
         self.cells.clear()
+        self._keys.clear()
         self._deleted.clear()
         for message in undispatched:
             if message.topic == LOG_MARK_TOPIC and (mark := decode_mark(message.body)) is not None:
@@ -60,7 +64,7 @@ class QueueNumbering:
     def apply(self, mark: LogMark) -> None:
         """Follows a mark that was appended."""
         if isinstance(mark, TopicDeleted):
-            for key in [key for key in self.cells if key[0] == mark.topic]:
+            for key in self._keys.pop(mark.topic, ()):
                 del self.cells[key]
             if len(self._deleted) >= DELETED_MAX:
                 self._deleted.intersection_update([topic for topic, _ in self._queues.table])

@@ -2,7 +2,6 @@
 
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from itertools import repeat
 from pathlib import Path
 from typing import NamedTuple
 
@@ -44,6 +43,15 @@ class Route:
         self.hasher = TopicHasher(topic)
 
 
+class Gone(NamedTuple):
+    """The queues of a topic that was deleted."""
+
+    position: int
+    queues: list[ConsumeQueue]
+    directory: Path
+    """Where their files are now."""
+
+
 class QueueTable:
     def __init__(self, disk: Disk, root: Path, file_size: int, writable: bool = True) -> None:
         self._disk = disk
@@ -65,8 +73,8 @@ class QueueTable:
         """Moves when files or queues went away: what was collected from the table before is not the table any more."""
         self.keeps_deleted = True
         """Whether files of deleted topics are put aside until a checkpoint knows of it."""
-        self._gone: deque[tuple[int, ConsumeQueue]] = deque()
-        """(position, queue) of queues deleted of which this is not known yet, in the order of the log."""
+        self._gone: deque[Gone] = deque()
+        """Queues deleted of which it is not known yet what may be asked for, in the order of the log."""
         self._numbers_deleted: list[tuple[int, tuple[str, int], int, int]] = []
         """(position, queue, its next number, where its last message lies) of queues deleted since the first offset."""
         self.starts_changed = False
@@ -138,40 +146,51 @@ class QueueTable:
 
         Their files are put aside, where `settle_deleted` finds them if no checkpoint comes to know of it.
         """
-        keys = [key for key in self.table if key[0] == topic]
-        gone = list(map(self.table.pop, keys))
-        self.starts_changed |= any(queue.is_fileless for queue in gone)
-        for queue in gone:
-            queue.leave_files()
-        self._gone.extend(zip(repeat(position), gone))
+        gone = list(map(self.table.pop, [key for key in self.table if key[0] == topic]))
+        self.starts_changed = self.starts_changed or any(queue.is_fileless for queue in gone)
         if (route := self.routes.get(topic.encode())) is not None:
             route.queues.clear()  # templates look in there too
-        self._new.difference_update(keys)
         self.removals += 1
-        directory = self._root / CONSUME_QUEUE
-        if self._writable and not self.keeps_deleted:
-            self._disk.remove_tree(directory / topic)
-        elif self._writable and topic in self._disk.list(directory):
+        number, directory = len(gone), self._root / CONSUME_QUEUE
+        if not self._writable:
+            self._gone.append(Gone(position, gone, directory / topic))
+        elif self.keeps_deleted:
             aside = directory / DELETED_QUEUES / f"{_ASIDE}{segment_name(position)}-{topic}"
-            self._disk.make_directory(aside.parent)
-            self._disk.remove_tree(aside)
-            self._disk.rename(directory / topic, aside)
-            self._renamed.add(aside)
-        return len(keys)
+            self._gone.append(Gone(position, gone, aside))
+            if topic in self._disk.list(directory):
+                self._disk.make_directory(aside.parent)
+                self._disk.remove_tree(aside)
+                self._disk.rename(directory / topic, aside)
+                self._renamed.add(aside)
+        else:
+            self._gone.append(Gone(position, gone, directory / topic))
+            for _ in self.note_gone():
+                pass  # all of them, before their files go
+            self._disk.remove_tree(directory / topic)
+        return number
 
     def has_deleted_from(self, position: int) -> bool:
         """Returns whether queues with messages were deleted at or above a position, dispatched or on the way there."""
         found = any(at >= position for at, *_ in self._numbers_deleted)
-        return found or any(at >= position and queue.count for at, queue in reversed(self._gone))
+        return found or any(gone.position >= position and any(q.count for q in gone.queues) for gone in self._gone)
 
     def note_gone(self) -> Iterator[None]:
         """Keeps of the queues that were deleted only what may be asked for, queue by queue: thousands take long."""
         while self._gone:
-            position, queue = self._gone.popleft()
-            if queue.count:
-                last = queue.last_physical if queue.count > queue.first else -1
-                self._numbers_deleted.append((position, queue.key, queue.count, last))
-            yield
+            position, queues, directory = self._gone[0]
+            while queues:
+                queue = queues.pop()
+                self._note_gone(position, queue, directory)
+                yield
+            self._gone.popleft()
+
+    def _note_gone(self, position: int, queue: ConsumeQueue, directory: Path) -> None:
+        if queue.key not in self.table:  # else its topic was made anew, and is new
+            self._new.discard(queue.key)
+        if queue.count:
+            queue.moved_to(directory / str(queue.queue_id))
+            last = queue.last_physical if queue.count > queue.first else -1
+            self._numbers_deleted.append((position, queue.key, queue.count, last))
 
     def deleted_below(self, position: int) -> list[Path]:
         """Returns the files put aside for deletions below a position, which a checkpoint there need not keep."""

@@ -73,3 +73,21 @@ def test_a_large_group_is_told_in_slices_and_encoded_once(monkeypatch: pytest.Mo
         assert len(encoded) == 1
 
     run(story)
+
+
+def test_thousands_of_groups_that_changed_are_told_in_slices() -> None:
+    async def story() -> None:
+        link = Link()
+        notices = GroupNotices(lambda _: [link])  # type: ignore[arg-type, return-value, list-item]
+        groups = [f"g{number}" for number in range(3 * SLICE + 1)]
+        notices.changed(groups)
+        notices.changed(groups)
+        link.frames.clear()
+        notices._pause_over()
+        assert len(link.frames) == SLICE
+        notices.changed(groups[-1:])
+        assert len(link.frames) == SLICE, "it waits for its turn, and is told again after the next pause"
+        await until(lambda: not notices._is_armed and not notices._due, "every notice")
+        assert len(link.frames) == len(groups) + 1
+
+    run(story)

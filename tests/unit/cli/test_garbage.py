@@ -28,10 +28,9 @@ def test_survivors_are_set_aside(long_lived: LongLived) -> None:
     assert len(gc.get_objects()) < 10_000  # what the next collection examines
 
 
-def test_everything_is_looked_at_again_when_much_was_set_aside(
+def test_everything_is_looked_at_again_when_much_memory_is_in_use(
     long_lived: LongLived, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(garbage, "SET_ASIDE_MIN", 0)
     freed: list[int] = []
 
     class Noticed:
@@ -44,9 +43,19 @@ def test_everything_is_looked_at_again_when_much_was_set_aside(
     del one
     gc.collect()
     assert not freed  # a cycle that was set aside
-    kept: list[list[int]] = [[] for _ in range(2 * gc.get_freeze_count() + 1)]
+    grown = 2 * long_lived._after_last_look + garbage.GROWN_MIN + 1
+    monkeypatch.setattr(garbage, "memory_in_use", lambda: grown)
     gc.collect()
     assert gc.get_freeze_count() == 0
     gc.collect()
     assert freed
-    assert gc.get_freeze_count() > len(kept)
+    assert gc.get_freeze_count() > 0
+    gc.collect()
+    assert gc.get_freeze_count() > 0, "that much is usual now"
+
+
+def test_the_memory_of_this_process_is_known() -> None:
+    before = garbage.memory_in_use()
+    held = bytearray(64 << 20)
+    held[::4096] = b"x" * len(held[::4096])
+    assert garbage.memory_in_use() > before + (32 << 20)

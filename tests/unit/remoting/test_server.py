@@ -19,7 +19,7 @@ from tandemq.remoting.access.plain import PlainAccounts
 from tandemq.remoting.client import RemotingClient
 from tandemq.remoting.config import RemotingConfig, TlsMode
 from tandemq.remoting.connection import Connection
-from tandemq.remoting.server import RemotingServer
+from tandemq.remoting.server import LOST_IN_TURN, RemotingServer
 from tandemq.testing.waiting import until
 
 HOST = "127.0.0.1"
@@ -356,3 +356,39 @@ def test_files_that_are_no_certificates_are_named() -> None:
         RemotingServer(
             config(tls_mode=TlsMode.ENFORCING, tls_cert_path="/nowhere/cert", tls_key_path="/nowhere/key"), {}
         )
+
+
+def test_the_ends_of_many_connections_are_told_a_few_in_each_turn(run: Runner) -> None:
+    async def story() -> None:
+        told: list[Connection] = []
+        async with RemotingServer(config(), {1: echo}, on_disconnect=told.append) as server:
+            clients = []
+            for _ in range(LOST_IN_TURN + 6):
+                _, writer = await asyncio.open_connection(HOST, server.port)
+                clients.append(writer)
+            await until(lambda: server.status().connections == len(clients))
+            lost = list(server.connections)
+            for connection in lost:
+                server._lost(connection)
+            assert told == lost[:LOST_IN_TURN], "the others wait for the next turn"
+            await until(lambda: told == lost)
+            for writer in clients:
+                writer.close()
+        assert told == lost, "each is told once"
+
+    run(story)
+
+
+def test_a_server_that_stops_has_told_of_every_connection(run: Runner) -> None:
+    async def story() -> None:
+        told: list[Connection] = []
+        server = RemotingServer(config(), {1: echo}, on_disconnect=told.append)
+        await server.start()
+        writers = [(await asyncio.open_connection(HOST, server.port))[1] for _ in range(2 * LOST_IN_TURN)]
+        await until(lambda: server.status().connections == len(writers))
+        await server.stop()
+        assert len(told) == len(writers)
+        for writer in writers:
+            writer.close()
+
+    run(story)

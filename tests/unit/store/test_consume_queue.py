@@ -1,5 +1,6 @@
 """One consume queue: a tail in memory, files behind it, and what a crash or a cut leaves of them."""
 
+import gc
 from pathlib import Path
 
 import pytest
@@ -177,3 +178,16 @@ def test_an_idle_queue_has_no_message_at_or_above_an_offset() -> None:
     assert queue.is_idle(0)
     add(queue, 3)
     assert (queue.is_idle(300), queue.is_idle(301)) == (False, True)
+
+
+def test_a_collection_of_garbage_looks_at_a_queue_and_nothing_below_it() -> None:
+    """A hundred thousand queues stop a broker for as long as a collection looks at all they hold."""
+    disk = MemoryDisk()
+    add(queue_on(disk), 2 * PER_FILE + 1)
+    queue = loaded(disk)
+    add(queue, 1)
+    gc.collect()
+    held = [getattr(queue, name) for name in ConsumeQueue.__slots__ if name != "_disk"]
+    assert queue._files
+    assert queue._dirty
+    assert [one for one in held if gc.is_tracked(one)] == []

@@ -146,3 +146,36 @@ def test_fresh_queues_take_the_place_of_old_ones() -> None:
     table.adopt(fresh, [("a", 0)])
     assert table.table["a", 0].entry(1)[0] == 200
     assert ROOT / CONSUME_QUEUE / "a" / "0" in table.take_new_directories(table.table["a", 0])
+
+
+def test_a_deleted_queue_is_looked_into_where_its_files_are_put_aside() -> None:
+    disk = MemoryDisk()
+    add(table_on(disk), "a", 0, 100, 200)
+    table = table_on(disk)
+    table.load()
+    table.delete_topic("a", 300)
+    assert not disk.list(ROOT / CONSUME_QUEUE / "a")
+    assert table.starts(250).idle == {("a", 0): 2}, "its last message lies below"
+    assert table.starts(200).idle == {}, "the log will tell"
+
+
+def test_a_topic_that_goes_for_good_is_known_before_its_files_are_removed() -> None:
+    disk = MemoryDisk()
+    add(table_on(disk), "a", 0, 100, 200)
+    table = table_on(disk)
+    table.load()
+    table.keeps_deleted = False
+    table.delete_topic("a", 300)
+    assert not disk.list(ROOT / CONSUME_QUEUE / "a")
+    assert table.has_deleted_from(300)
+    assert table.starts(250).idle == {("a", 0): 2}
+
+
+def test_a_topic_made_anew_before_its_deletion_is_noted_is_still_new() -> None:
+    table = table_on(MemoryDisk())
+    add(table, "a", 0, 100)
+    table.delete_topic("a", 300)
+    queue = add(table, "a", 0, 400)
+    for _ in table.note_gone():
+        pass
+    assert table.take_new_directories(queue)

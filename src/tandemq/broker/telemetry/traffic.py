@@ -110,9 +110,20 @@ class BrokerStats:
 
     def tick(self, now: float, wall_ms: int) -> bool:
         """Takes samples; call it every TICK_SECONDS. Returns whether idle flows were dropped, once a day."""
+        for _ in self.sample(now):
+            pass
+        return self.finish_tick(now, wall_ms)
+
+    def sample(self, now: float) -> Iterator[None]:
+        """Begins a tick: takes a sample of each flow, one by one, because thousands take long; then `finish_tick`."""
+        before, number = self._ticked, self._ticks + 1
+        for flow in list(self._flows()):
+            flow.tick(now, before, number)
+            yield
+
+    def finish_tick(self, now: float, wall_ms: int) -> bool:
+        """Ends a tick. Returns what `tick` does."""
         self._ticks += 1
-        for flow in self._flows():
-            flow.tick(now, self._ticked, self._ticks)
         self._ticked = now
         put, got = self._sum(self._put.values(), 0), self._sum(self._get.values(), 1)
         self._history.append((now, put, got, self.pulls_found, self.pulls_missed))
