@@ -55,6 +55,7 @@ from tandemq.broker.tables.offsets import OffsetTable
 from tandemq.broker.tables.snapshots import SnapshotFile
 from tandemq.broker.tables.table_file import TableFile
 from tandemq.broker.tables.table_writer import TableWriter
+from tandemq.broker.tables.timer_checkpoint import TimerCheckpointFile
 from tandemq.broker.tables.topics import TopicTable, system_topics
 from tandemq.broker.telemetry.events import LOOK_SECONDS, EventLog
 from tandemq.broker.telemetry.progress import Progress
@@ -269,6 +270,8 @@ class Broker:
         )
         if (delays := self.delay_file.load()) is not None:
             self.delay_schedule.load(delays)
+        self.timer_checkpoint = TimerCheckpointFile(self.root, writer)
+        self.timer_checkpoint.load()
         version = self.topics.version
         for topic in system_topics(
             config.cluster_name,
@@ -320,7 +323,9 @@ class Broker:
 
         self.delay = DelayService(self.delay_schedule, store, self.writer, clock)
         self.delay.cover_waiting()
-        self.timers = TimerService(store, self.writer, clock, store_host=self.store_host)
+        self.timers = TimerService(
+            store, self.writer, clock, store_host=self.store_host, checkpoint=lambda: self.timer_checkpoint.known
+        )
         for service in (self.delay, self.timers):
             service.undeliverable.ensure_topic = lambda topic: topics.create_internal(topic, 1)
         self.transactions = TransactionService(
@@ -504,6 +509,7 @@ class Broker:
         self.delay_schedule.flushed(self.store.appended)
         self.delay_file.mark()
         await self.delay_file.settled()
+        await self.timer_checkpoint.settled()
         await self.users_file.settled()
         for file in (self.topics_file, self.groups_file, self.offsets_file):
             await file.close()
@@ -622,6 +628,7 @@ class Broker:
     def log_was_cut(self) -> None:
         """Forgets what the tables say about a part of the log that is gone."""
         self._agree_with_log()
+        self.timer_checkpoint.forget()
         self.idempotence.log_was_cut()
 
     def _identity(self) -> Identity:
@@ -761,7 +768,7 @@ class Broker:
         else:
             told = self.progress_log.seen()
             half_offset = told.half if told is not None else None
-        keep_from = first_waiting(self.store, self.delay_schedule, half_offset)
+        keep_from = first_waiting(self.store, self.delay_schedule, half_offset, self.timer_checkpoint.known)
         if self.store.retain(self.clock.wall_ms(), manual, append_mark, keep_from):
             self.replication.retained()
 

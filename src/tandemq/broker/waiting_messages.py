@@ -9,23 +9,29 @@ from tandemq.broker.services.delay_schedule import DelaySchedule
 from tandemq.broker.services.timer_heap import TimerProgress
 from tandemq.broker.services.timers import MESSAGES_QUEUE, PROGRESS_QUEUE
 from tandemq.formats.record import parse_record
+from tandemq.formats.timer_checkpoint import WAIT_MAX_MS, TimerCheckpoint
 from tandemq.model.topic import SCHEDULE_TOPIC, TIMER_TOPIC, TRANS_HALF_TOPIC
 from tandemq.store.message_store import MessageStore
 from tandemq.store.reader import Reader
 
 
-def first_waiting(store: MessageStore, schedule: DelaySchedule, half_offset: int | None) -> int | None:
+def first_waiting(
+    store: MessageStore, schedule: DelaySchedule, half_offset: int | None, timers: TimerCheckpoint | None = None
+) -> int | None:
     """Returns the physical offset of the oldest message that waits, None if none does.
 
-    `half_offset` is the first half message that is not settled, None where nobody checks them.
+    `half_offset` is the first half message that is not settled, None where nobody checks them. `timers`: how far a
+    RocketMQ broker had come with those.
     """
-    return min(_waiting(store.reader, schedule, half_offset), default=None)
+    return min(_waiting(store.reader, schedule, half_offset, timers), default=None)
 
 
-def _waiting(reader: Reader, schedule: DelaySchedule, half_offset: int | None) -> Iterator[int]:
+def _waiting(
+    reader: Reader, schedule: DelaySchedule, half_offset: int | None, timers: TimerCheckpoint | None
+) -> Iterator[int]:
     for level in schedule.levels:
         yield from _position(reader, SCHEDULE_TOPIC, level - 1, schedule.offset(level))
-    yield from _position(reader, TIMER_TOPIC, MESSAGES_QUEUE, _settled_timers(reader))
+    yield from _position(reader, TIMER_TOPIC, MESSAGES_QUEUE, max(_settled_timers(reader), _wheeled(reader, timers)))
     if half_offset is not None:
         yield from _position(reader, TRANS_HALF_TOPIC, 0, half_offset)
 
@@ -37,6 +43,17 @@ def _position(reader: Reader, topic: str, queue_id: int, offset: int) -> Iterato
         found = reader.get(topic, queue_id, offset, 1, 1, None)
         if found.slices:
             yield parse_record(found.slices[0]).physical_offset
+
+
+def _wheeled(reader: Reader, timers: TimerCheckpoint | None) -> int:
+    """Returns below which queue offset a RocketMQ broker has delivered all timer messages, or appended them again.
+
+    Which ones wait it does not tell; none of them was stored longer ago than that.
+    """
+    if timers is None:
+        return 0
+    stored = reader.search_by_time(TIMER_TOPIC, MESSAGES_QUEUE, timers.read_ms - WAIT_MAX_MS)
+    return min(stored, timers.seen_below)
 
 
 def _settled_timers(reader: Reader) -> int:

@@ -20,6 +20,7 @@ from collections.abc import Awaitable, Callable, Mapping
 from enum import IntEnum
 from typing import Any, Final, Protocol
 
+from tandemq.codec.bodies import int_of, load_object
 from tandemq.codec.codes import OperatorCode, RequestCode, ResponseCode
 from tandemq.codec.command import Command, encode_response
 from tandemq.errors import CodecError, RemotingError, ReplyError
@@ -63,6 +64,16 @@ TABLES: Final[dict[str, int]] = {
 }
 OURS_ONLY: Final = frozenset({"users"})
 """Tables that RocketMQ's brokers, and ours of before, have no request for."""
+
+ROCKETMQ_TABLES: Final[dict[str, int]] = {
+    **{name: code for name, code in TABLES.items() if name not in OURS_ONLY},
+    "timers": RequestCode.GET_TIMER_CHECK_POINT,
+}
+"""What a RocketMQ master is asked for; ours write into the log how far timer messages have come."""
+OPTIONAL: Final = frozenset({"timers"})
+"""RocketMQ 4 does not know the request, and a RocketMQ 5 without timer messages refuses it."""
+AT_LOG_END: Final = frozenset({"timers"})
+"""Of a RocketMQ master, true where its log ends just after it told."""
 
 LOG_END: Final = "tandemqLogEnd"
 """Field of the answers with tables of progress: the position of the log at which they are true."""
@@ -262,7 +273,7 @@ class MetadataFollower:
                         await self._sleep(FIRST_POLL)
                         continue  # by now it may be known that the master is one of ours
                     await self._push(address)
-                    await self._fetch(address, [name for name in TABLES if name not in OURS_ONLY], is_ours=False)
+                    await self._poll(address)
                     wait = self._interval
                 self._note("")
             except (RemotingError, ReplyError, CodecError) as error:
@@ -291,12 +302,12 @@ class MetadataFollower:
         reply.raise_for_code(ResponseCode.SUCCESS)
         marks = {name: reply.ext[name] for name in TABLES if name in reply.ext}
         changed = [name for name, mark in marks.items() if self._known.get(name) != mark]
-        await self._fetch(address, changed, is_ours=True)
+        await self._fetch(address, changed)
         self._known = marks
 
-    async def _fetch(self, address: str, names: list[str], *, is_ours: bool) -> None:
+    async def _fetch(self, address: str, names: list[str]) -> None:
         for name in names:
-            since = self._tables.held_to(name) if is_ours else None
+            since = self._tables.held_to(name)
             command = Command(TABLES[name], {} if since is None else {SINCE: since})
             reply = await self._client.invoke(address, command, REQUEST_TIMEOUT)
             reply.raise_for_code(ResponseCode.SUCCESS)
@@ -306,6 +317,25 @@ class MetadataFollower:
                 self._tables.take(told, log_end_of(reply), reply.ext.get(MARK, ""))
         if names:
             self.synced_at()
+
+    async def _poll(self, address: str) -> None:
+        """Asks a RocketMQ master for everything; it never says what has changed, nor where its tables are true."""
+        for name, code in ROCKETMQ_TABLES.items():
+            reply = await self._client.invoke(address, Command(code), REQUEST_TIMEOUT)
+            if name in OPTIONAL and reply.code != ResponseCode.SUCCESS:
+                continue
+            reply.raise_for_code(ResponseCode.SUCCESS)
+            if reply.body:
+                told = await self._read(name, bytes(reply.body), False)
+                self._tables.take(told, await self._log_end(address) if name in AT_LOG_END else None)
+        self.synced_at()
+
+    async def _log_end(self, address: str) -> int:
+        """Returns where a RocketMQ master's log ends now: what it told before is true there."""
+        reply = await self._client.invoke(address, Command(RequestCode.GET_BROKER_RUNTIME_INFO), REQUEST_TIMEOUT)
+        reply.raise_for_code(ResponseCode.SUCCESS)
+        table = load_object(bytes(reply.body), "runtime info").get("table")
+        return int_of(table if isinstance(table, dict) else {}, "commitLogMaxOffset")
 
     async def _read(self, name: str, body: bytes, is_part: bool) -> Any:
         if len(body) <= LARGE_BODY:

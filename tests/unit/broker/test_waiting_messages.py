@@ -8,6 +8,7 @@ from tandemq.broker.services.delay_schedule import DelaySchedule
 from tandemq.broker.services.timers import TimerService, to_timer
 from tandemq.broker.waiting_messages import first_waiting
 from tandemq.formats.envelope import parse_delay_levels, to_schedule
+from tandemq.formats.timer_checkpoint import WAIT_MAX_MS, TimerCheckpoint
 from tandemq.model.topic import TRANS_HALF_TOPIC
 from tandemq.store.config import StoreConfig
 from tandemq.testing.broker_parts import HOST, STORE, BrokerParts
@@ -25,9 +26,9 @@ class Waiting:
         self.delay = DelayService(self.schedule, self.parts.store, self.parts.writer, self.parts.clock)
         self.timers = TimerService(self.parts.store, self.parts.writer, self.parts.clock, store_host=HOST)
 
-    def retain(self, half_offset: int | None = None) -> int:
+    def retain(self, half_offset: int | None = None, timers: TimerCheckpoint | None = None) -> int:
         store = self.parts.store
-        return store.retain(None, True, store.append_mark, first_waiting(store, self.schedule, half_offset))
+        return store.retain(None, True, store.append_mark, first_waiting(store, self.schedule, half_offset, timers))
 
     async def grow(self) -> None:
         """Thirteen hours and many segments later."""
@@ -88,5 +89,24 @@ def test_an_undecided_half_message_stays() -> None:
         await waiting.grow()
         assert waiting.retain(half_offset=0) == 0
         assert waiting.retain(half_offset=1) > 0
+
+    asyncio.run(story())
+
+
+def test_timers_that_rocketmq_delivered_do_not_keep_the_log() -> None:
+    """It writes no progress into the log; none of its messages waits that was stored more than three days ago."""
+
+    async def story() -> None:
+        waiting = Waiting()
+        parts = waiting.parts
+        wrapped = to_timer("T", 0, 0, {"TIMER_DELAY_SEC": str(20 * HOUR)}, parts.clock.wall_ms(), 1 << 40)
+        assert wrapped is not None
+        stored = parts.clock.wall_ms()
+        parts.send(wrapped.topic, b"timer", wrapped.queue_id, **wrapped.properties)
+        await waiting.grow()
+        told = TimerCheckpoint(read_ms=stored + WAIT_MAX_MS, seen_below=1)
+        assert waiting.retain(timers=told) == 0
+        assert waiting.retain(timers=dataclasses.replace(told, read_ms=told.read_ms + 1, seen_below=0)) == 0
+        assert waiting.retain(timers=dataclasses.replace(told, read_ms=told.read_ms + 1)) > 0
 
     asyncio.run(story())

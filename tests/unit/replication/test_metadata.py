@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from tandemq.codec.codes import ResponseCode
+from tandemq.codec.codes import RequestCode, ResponseCode
 from tandemq.codec.command import Command, decode_command
 from tandemq.codec.frame import FrameReader
 from tandemq.errors import RemotingError
@@ -117,17 +117,52 @@ def test_a_slave_says_what_it_has_and_takes_the_part_that_changed() -> None:
     async def story() -> None:
         one, client, tables = follower()
         for _ in range(2):
-            await one._fetch("a", ["offsets"], is_ours=True)
+            await one._fetch("a", ["offsets"])
         assert [command.ext for command in client.asked] == [{SINCE: ""}, {SINCE: "r.7"}]
         assert tables.taken == [(False, "r.7"), (True, "r.7")]
 
     asyncio.run(story())
 
 
-def test_a_rocketmq_master_is_asked_as_its_own_slaves_ask() -> None:
+class RocketMQ:
+    """A RocketMQ master whose log grows with every question; a 4 knows nothing of timer messages."""
+
+    def __init__(self, *, is_five: bool) -> None:
+        self.asked: list[Command] = []
+        self._is_five = is_five
+
+    async def invoke(self, address: str, command: Command, timeout: float) -> Command:
+        self.asked.append(command)
+        if command.code == RequestCode.GET_TIMER_CHECK_POINT and not self._is_five:
+            return Command(ResponseCode.REQUEST_CODE_NOT_SUPPORTED, {})
+        if command.code == RequestCode.GET_BROKER_RUNTIME_INFO:
+            return Command(0, {}, b'{"table":{"commitLogMaxOffset":"%d"}}' % len(self.asked))
+        return Command(0, {}, b"{}")
+
+
+class Placed(Taking):
+    """Keeps where what it is given is true."""
+
+    def __init__(self) -> None:
+        self.places: dict[str, int | None] = {}
+
+    def read(self, table: str, body: bytes, is_part: bool) -> Any:
+        return table
+
+    def take(self, told: Any, position: int | None, mark: str = "") -> None:
+        self.places[told] = position
+
+
+@pytest.mark.parametrize("is_five", [True, False])
+def test_a_rocketmq_master_is_asked_as_its_own_slaves_ask(is_five: bool) -> None:
+    """How far it has come with timer messages is true where its log ends afterwards; a 4 is not asked in vain."""
+
     async def story() -> None:
-        one, client, _ = follower()
-        await one._fetch("a", ["offsets", "topics"], is_ours=False)
-        assert [command.ext for command in client.asked] == [{}, {}]
+        client, tables = RocketMQ(is_five=is_five), Placed()
+        one: Any = MetadataFollower(client, tables, lambda: None, interval=1.0)  # type: ignore[arg-type]
+        await one._poll("a")
+        assert all(command.ext == {} for command in client.asked)
+        told = dict.fromkeys(("topics", "groups", "offsets", "delay"))
+        assert tables.places == (told | {"timers": len(client.asked)} if is_five else told)
 
     asyncio.run(story())

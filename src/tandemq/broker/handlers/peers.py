@@ -5,7 +5,6 @@ refusal would fill their logs, so tables that are always empty here are served e
 callbacks bring its facts in and take an announced master out.
 """
 
-import struct
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -17,13 +16,11 @@ from tandemq.clock import Clock
 from tandemq.codec import fastjson
 from tandemq.codec.codes import RequestCode, ResponseCode
 from tandemq.codec.command import Command, encode_response
+from tandemq.formats.timer_checkpoint import TimerCheckpoint
 from tandemq.remoting.access.needs import GET, UPDATE, needs, on_cluster
 from tandemq.remoting.connection import Connection
 from tandemq.remoting.dispatch import Handler
 from tandemq.replication.metadata import LOG_END
-
-TIMER_CHECKPOINT = struct.Struct(">7q")
-"""lastReadTimeMs, lastTimerLogFlushPos, lastTimerQueueOffset, masterTimerQueueOffset, then a DataVersion"""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -87,10 +84,8 @@ class PeerHandlers:
     @needs(on_cluster(GET))
     def timer_checkpoint(self, connection: Connection, command: Command) -> bytes:
         progress = self._timers.progress
-        body = TIMER_CHECKPOINT.pack(
-            progress.read_ms, 0, progress.seen_below, progress.seen_below, 0, self._clock.wall_ms(), 0
-        )
-        return encode_response(command.opaque, ResponseCode.SUCCESS, None, None, body)
+        told = TimerCheckpoint(read_ms=progress.read_ms, seen_below=progress.seen_below, version=self._clock.wall_ms())
+        return encode_response(command.opaque, ResponseCode.SUCCESS, None, None, told.encode())
 
     @needs(on_cluster(GET))
     def timer_metrics(self, connection: Connection, command: Command) -> bytes:

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from tandemq.broker.broker import Broker
 
 
-FOLLOW_THE_LOG: Final = frozenset({"offsets", "delay"})
+FOLLOW_THE_LOG: Final = frozenset({"offsets", "delay", "timers"})
 """Tables of progress; the others are configuration, and good as soon as they are known."""
 NEVER: Final = -1
 
@@ -206,6 +206,8 @@ class BrokerTables:
         elif table == "delay":
             broker.delay_schedule.load(told.found, position)
             broker.delay_file.mark()
+        elif table == "timers" and told.timers is not None:
+            broker.timer_checkpoint.take(told.timers)
         elif table == "users" and broker.accounts is not None:
             broker.accounts.users.load(told.found)
             broker.users_file.mark()

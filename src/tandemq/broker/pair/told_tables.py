@@ -9,6 +9,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any, Final
 
 from tandemq.codec import bodies
+from tandemq.formats.timer_checkpoint import TimerCheckpoint
 from tandemq.model.topic import DataVersion
 
 IN_PARTS: Final = frozenset({"topics", "groups", "offsets"})
@@ -28,6 +29,8 @@ class Told:
     """Of groups: topic -> mask by group, None where nothing is forbidden."""
     found: Mapping[str, Any] = field(default_factory=dict)
     """The whole answer, for tables that are not told in parts."""
+    timers: TimerCheckpoint | None = None
+    """Of a RocketMQ 5 master: how far it has come with timer messages; None if it keeps none."""
 
     def followed_by(self, newer: "Told") -> "Told":
         """Returns what both parts say together."""
@@ -40,6 +43,8 @@ class Told:
 
 def read_told(table: str, body: bytes, is_part: bool = False) -> Told:
     """Decodes an answer; raises MalformedBody. May run in any thread: a large table takes its time."""
+    if table == "timers":
+        return Told(table, False, DataVersion(), timers=TimerCheckpoint.decode(body))
     found = bodies.load_object(body, table)
     version = bodies.data_version_of(found["dataVersion"]) if found.get("dataVersion") else DataVersion()
 

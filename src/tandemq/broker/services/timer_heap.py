@@ -42,16 +42,23 @@ class TimerHeap:
         self._waiting.add(queue_offset)
 
     def next_due(self) -> int | None:
-        return self._by_time[0][0] if self._by_time else None
+        head = self.peek()
+        return None if head is None else head[0]
 
     def peek(self) -> tuple[int, int] | None:
         """Returns (time, queue offset) of the earliest."""
+        while self._by_time and self._by_time[0][1] not in self._waiting:
+            heapq.heappop(self._by_time)
         return self._by_time[0] if self._by_time else None
 
     def settle(self) -> None:
         """Removes the earliest, which is done with."""
         _, offset = heapq.heappop(self._by_time)
         self._waiting.discard(offset)
+
+    def discard(self, queue_offset: int) -> None:
+        """Removes a message, wherever it stands."""
+        self._waiting.discard(queue_offset)
 
     def lowest_offset(self, otherwise: int) -> int:
         """Returns the lowest queue offset that waits, `otherwise` when nothing does."""

@@ -7,19 +7,21 @@ queue 1 of the same topic, so that a slave that takes over knows it without a fi
     "<read time> <from> <seen>"   every message below `from` is settled; of those below `seen`, all whose time is
                                   not after `read time` are; messages at or above `seen` were not read yet
 
-There is at most one progress record a second, and only while something is delivered. After a crash up to a second of
-deliveries comes twice, none is lost. A message that waits longer than ROLL_MS is appended again before retention can
-take it.
+There is at most one progress record a second, and only while something is delivered. What was delivered after the last
+one, before a crash or by a RocketMQ broker, is found in the log (`timer_copies.py`), so it does not come twice. How far
+a RocketMQ 5 broker had come (`formats/timer_checkpoint.py`) only spares looking at all of it. A message that waits
+longer than ROLL_MS is appended again before retention can take it.
 """
 
 import asyncio
 import contextlib
 import logging
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 
 from tandemq.broker.new_message import NewMessage
 from tandemq.broker.record_slices import messages_of
 from tandemq.broker.services.rounds import in_rounds
+from tandemq.broker.services.timer_copies import CLOCK_SLACK_MS, OUT_MS, DeliveredCopies, Superseded, rolled
 from tandemq.broker.services.timer_heap import TimerHeap, TimerProgress
 from tandemq.broker.services.undeliverable import Undeliverable
 from tandemq.broker.write_gate import WriteRefused
@@ -28,6 +30,7 @@ from tandemq.clock import Clock
 from tandemq.errors import CodecError, InvalidRequest, MessageTooLarge, StoreError
 from tandemq.formats.envelope import Enveloped, delay_level, real_destination
 from tandemq.formats.record import PROPERTIES_MAX, parse_record
+from tandemq.formats.timer_checkpoint import TimerCheckpoint
 from tandemq.model.message import REAL_QUEUE_ID, REAL_TOPIC, StoredMessage, encode_properties
 from tandemq.model.topic import TIMER_TOPIC, topic_name_problem
 from tandemq.store.message_store import MessageStore
@@ -38,7 +41,6 @@ DELIVER_MS = "TIMER_DELIVER_MS"
 DELAY_SEC = "TIMER_DELAY_SEC"
 DELAY_MS = "TIMER_DELAY_MS"
 TIMER_PROPERTIES = (DELIVER_MS, DELAY_SEC, DELAY_MS)
-OUT_MS = "TIMER_OUT_MS"
 DEQUEUE_MS = "TIMER_DEQUEUE_MS"
 
 MESSAGES_QUEUE = 0
@@ -91,8 +93,18 @@ def _due(properties: Mapping[str, str], now_ms: int) -> int:
 class TimerService:
     """Runs only while the broker writes."""
 
-    def __init__(self, store: MessageStore, writer: MessageWriter, clock: Clock, *, store_host: bytes) -> None:
+    def __init__(
+        self,
+        store: MessageStore,
+        writer: MessageWriter,
+        clock: Clock,
+        *,
+        store_host: bytes,
+        checkpoint: Callable[[], TimerCheckpoint | None] = lambda: None,
+    ) -> None:
+        """`checkpoint`: how far a RocketMQ broker had come, None if none says so."""
         self.undeliverable = Undeliverable(writer)
+        self._checkpoint = checkpoint
         self._store = store
         self._writer = writer
         self._clock = clock
@@ -101,7 +113,12 @@ class TimerService:
         self._next = 0
         """The next queue offset to load"""
         self._loaded = TimerProgress()
+        self._told = TimerProgress()
+        """What a RocketMQ broker said."""
         self._written = TimerProgress()
+        self._began_ms = 0
+        self._copies = DeliveredCopies(store)
+        self._superseded = Superseded()
         self._read_ms = 0
         self._seen = 0
         """What was loaded when all of it that was due at `_read_ms` had been delivered."""
@@ -122,7 +139,11 @@ class TimerService:
         if self._task is None:
             self.heap = TimerHeap()
             self._loaded = self._written = self._last_progress()
-            self._read_ms, self._seen = self._loaded.read_ms, self._loaded.seen_below
+            self._told = told_progress(self._checkpoint())
+            newest = max(self._loaded, self._told, key=lambda progress: progress.read_ms)
+            self._read_ms, self._seen = newest.read_ms, newest.seen_below
+            self._began_ms = self._clock.wall_ms()
+            self._copies, self._superseded = DeliveredCopies(self._store), Superseded()
             self._next = max(self._loaded.settled_below, self._store.reader.queue_range(TIMER_TOPIC, MESSAGES_QUEUE)[0])
             self._task = asyncio.get_running_loop().create_task(
                 in_rounds(self._wake, self._round), name="timer messages"
@@ -143,7 +164,7 @@ class TimerService:
     def _round(self) -> float | None:
         """Does a bounded piece of work; returns the seconds until there is more, None when nothing is known to wait."""
         try:
-            if self._load() or self._deliver() >= BATCH_MAX:
+            if self._load() or self._look_for_copies() or self._deliver() >= BATCH_MAX:
                 return 0
         except (StoreError, WriteRefused) as error:
             log.warning("timer messages wait: %s", error)
@@ -162,14 +183,28 @@ class TimerService:
             due = out_ms(message)
             if due is None:
                 continue
+            self._superseded.note(message)
+            is_overdue = due <= self._began_ms
             # A message that waits long comes up early enough to be appended again before retention takes it.
             due = min(due, message.store_timestamp + ROLL_MS)
-            if not self._loaded.is_settled(message.queue_offset, due):
+            if not any(known.is_settled(message.queue_offset, due) for known in (self._loaded, self._told)):
                 self.heap.add(due, message.queue_offset)
+                if is_overdue:
+                    self._copies.ask(message, due)
         if found.next_offset <= self._next:
             return False
         self._next = found.next_offset
         return True
+
+    def _look_for_copies(self) -> bool:
+        """Takes out what the log says was delivered; returns whether there is more to look at."""
+        delivered = self._copies.step()
+        for queue_offset in delivered or ():
+            self.heap.discard(queue_offset)
+        if delivered is None and self._copies.found:
+            log.info("%d timer messages were delivered before this start", self._copies.found)
+            self._copies.found = 0
+        return delivered is not None
 
     def _deliver(self) -> int:
         now, count = self._clock.wall_ms(), 0
@@ -190,10 +225,14 @@ class TimerService:
 
     def _put(self, message: StoredMessage, now_ms: int) -> None:
         """Appends the message under its own topic, or under the timer topic once more when its time has not come."""
+        if self._superseded.holds(message):
+            return
         due = out_ms(message)
         properties = {**message.properties}
         topic, queue_id = TIMER_TOPIC, MESSAGES_QUEUE
-        if due is None or due <= now_ms:
+        if due is not None and due > now_ms:
+            properties = rolled(properties)
+        else:
             try:
                 topic, queue_id = real_destination(properties)
             except CodecError as error:
@@ -260,6 +299,14 @@ class TimerService:
                 except ValueError:
                     log.error("the timer progress record at queue offset %d is unreadable", offset)
         return TimerProgress()
+
+
+def told_progress(checkpoint: TimerCheckpoint | None) -> TimerProgress:
+    """Returns what is certain by a checkpoint: it may be ahead of a log that lost its tail, so the last minute is
+    looked up."""
+    if checkpoint is None:
+        return TimerProgress()
+    return TimerProgress(max(0, checkpoint.read_ms - 1 - CLOCK_SLACK_MS), 0, checkpoint.seen_below)
 
 
 def out_ms(message: StoredMessage) -> int | None:

@@ -5,11 +5,13 @@ import dataclasses
 
 import pytest
 
+from tandemq.broker.new_message import NewMessage
 from tandemq.broker.services.timers import BATCH_MAX, BadTimer, TimerService, asks_for_timer, to_timer
 from tandemq.broker.services.undeliverable import UNDELIVERABLE_TOPIC
 from tandemq.errors import MessageTooLarge
 from tandemq.formats.record import PROPERTIES_MAX
-from tandemq.model.message import encode_properties
+from tandemq.formats.timer_checkpoint import TimerCheckpoint
+from tandemq.model.message import StoredMessage, encode_properties
 from tandemq.model.topic import TIMER_TOPIC
 from tandemq.testing.broker_parts import HOST, BrokerParts
 
@@ -17,8 +19,8 @@ NOW = 1_700_000_000_000
 DAY = 24 * 3600
 
 
-def _service(parts: BrokerParts) -> TimerService:
-    service = TimerService(parts.store, parts.writer, parts.clock, store_host=HOST)
+def _service(parts: BrokerParts, checkpoint: TimerCheckpoint | None = None) -> TimerService:
+    service = TimerService(parts.store, parts.writer, parts.clock, store_host=HOST, checkpoint=lambda: checkpoint)
 
     def arrived(queues: set[tuple[str, int]]) -> None:
         for topic, queue_id in queues:
@@ -120,8 +122,8 @@ def test_a_restart_delivers_what_waited_and_nothing_again() -> None:
     asyncio.run(story())
 
 
-def test_a_crash_before_the_progress_record_repeats_but_loses_nothing() -> None:
-    """At-least-once."""
+def test_a_crash_before_the_progress_record_repeats_nothing() -> None:
+    """The log has the copy: a message that was delivered is not delivered again."""
 
     async def story() -> None:
         parts = BrokerParts()
@@ -137,7 +139,8 @@ def test_a_crash_before_the_progress_record_repeats_but_loses_nothing() -> None:
         again = _service(parts)
         again.start()
         await parts.settle()
-        assert await _advance(parts, again, 0) == [b"a", b"a"]
+        assert await _advance(parts, again, 0) == [b"a"]
+        assert again.waiting == 0
         await again.stop()
 
     asyncio.run(story())
@@ -298,3 +301,152 @@ def test_a_pause_is_never_longer_than_a_second() -> None:
         assert service._round() == 1.0
 
     asyncio.run(story())
+
+
+class RocketMQ:
+    """What a RocketMQ 5 broker leaves in its log: times cut to seconds, copies, messages that it appended again."""
+
+    def __init__(self, parts: BrokerParts) -> None:
+        self._parts = parts
+
+    def timed(self, seconds: int, body: bytes, **more: str) -> dict[str, str]:
+        """A message for so many seconds from now; returns its properties, which its copies keep."""
+        out_ms = (self._parts.clock.wall_ms() // 1000 + seconds) * 1000
+        properties = {"UNIQ_KEY": body.decode(), "TIMER_OUT_MS": str(out_ms), "REAL_TOPIC": "T", "REAL_QID": "1"}
+        self._parts.send(TIMER_TOPIC, body, 0, **{**properties, **more})
+        return properties
+
+    def delivered(self, body: bytes, properties: dict[str, str], born: int) -> None:
+        kept = {name: value for name, value in properties.items() if not name.startswith("REAL_")}
+        self._parts.writer.append(
+            NewMessage(
+                topic="T", queue_id=1, body=body, born_timestamp=born, born_host=HOST,
+                properties={**kept, "TIMER_DEQUEUE_MS": str(self._parts.clock.wall_ms())},
+            )
+        )  # fmt: skip
+
+
+def test_what_a_rocketmq_broker_delivered_is_not_delivered_again() -> None:
+    """Its log has the copies, whether or not its checkpoint came along; what it did not deliver comes now."""
+
+    async def story(checkpoint: bool) -> None:
+        parts = BrokerParts()
+        real = RocketMQ(parts)
+        born = parts.clock.wall_ms()
+        first = real.timed(100, b"first")
+        real.timed(110, b"not yet")
+        real.timed(500, b"late")
+        parts.clock.advance(101)
+        real.delivered(b"first", first, born)
+        parts.clock.advance(300)
+        await parts.settle()
+        told = TimerCheckpoint(read_ms=born + 102_000, seen_below=3) if checkpoint else None
+        service = _service(parts, told)
+        service.start()
+        assert await _advance(parts, service, 0) == [b"first", b"not yet"]
+        assert service.waiting == 1
+        assert await _advance(parts, service, 100) == [b"first", b"not yet", b"late"]
+        await service.stop()
+
+    for checkpoint in (True, False):
+        asyncio.run(story(checkpoint))
+
+
+def test_a_checkpoint_spares_the_search_below_it() -> None:
+    """What it says was delivered more than a minute before is not looked for: the log may have it no more."""
+
+    async def story() -> None:
+        parts = BrokerParts()
+        real = RocketMQ(parts)
+        real.timed(10, b"long ago")
+        await parts.settle()
+        parts.clock.advance(200)
+        now = parts.clock.wall_ms()
+        service = _service(parts, TimerCheckpoint(read_ms=now, seen_below=1))
+        service.start()
+        assert await _advance(parts, service, 0) == []
+        assert service.waiting == 0
+        await service.stop()
+
+    asyncio.run(story())
+
+
+def test_a_message_that_rocketmq_appended_again_comes_once() -> None:
+    """It rolls what waits long; the newest record counts."""
+
+    async def story() -> None:
+        parts = BrokerParts()
+        real = RocketMQ(parts)
+        real.timed(100, b"rolled")
+        real.timed(100, b"rolled", TIMER_ROLL_TIMES="1")
+        await parts.settle()
+        service = _service(parts)
+        service.start()
+        await parts.settle()
+        assert await _advance(parts, service, 101) == [b"rolled"]
+        await service.stop()
+
+    asyncio.run(story())
+
+
+def test_a_rolled_message_that_was_delivered_does_not_come_again() -> None:
+    async def story() -> None:
+        parts = BrokerParts()
+        real = RocketMQ(parts)
+        born = parts.clock.wall_ms()
+        properties = real.timed(100, b"rolled")
+        real.timed(100, b"rolled", TIMER_ROLL_TIMES="1")
+        parts.clock.advance(101)
+        real.delivered(b"rolled", properties, born)
+        await parts.settle()
+        service = _service(parts)
+        service.start()
+        assert await _advance(parts, service, 0) == [b"rolled"]
+        await service.stop()
+
+    asyncio.run(story())
+
+
+def test_a_message_that_was_recalled_does_not_come() -> None:
+    """RocketMQ marks it by a message that names it: neither is delivered."""
+
+    async def story() -> None:
+        parts = BrokerParts()
+        real = RocketMQ(parts)
+        real.timed(100, b"recalled")
+        real.timed(100, b"marker", TIMER_DEL_UNIQKEY="T+recalled")
+        real.timed(100, b"other")
+        await parts.settle()
+        service = _service(parts)
+        service.start()
+        await parts.settle()
+        assert await _advance(parts, service, 101) == [b"other"]
+        await service.stop()
+
+    asyncio.run(story())
+
+
+def test_two_messages_alike_are_both_delivered() -> None:
+    """Without a unique key a copy stands for one of them only."""
+
+    async def story() -> None:
+        parts = BrokerParts()
+        born = parts.clock.wall_ms()
+        real = RocketMQ(parts)
+        for _ in range(2):
+            _timed(parts, 10, b"same")
+        parts.clock.advance(11)
+        (found,) = {message.properties["TIMER_OUT_MS"] for message in await _waiting(parts)}
+        real.delivered(b"same", {"TIMER_OUT_MS": found}, born)
+        await parts.settle()
+        service = _service(parts)
+        service.start()
+        assert await _advance(parts, service, 0) == [b"same", b"same"]
+        await service.stop()
+
+    asyncio.run(story())
+
+
+async def _waiting(parts: BrokerParts) -> list[StoredMessage]:
+    await parts.settle()
+    return parts.read(TIMER_TOPIC, 0)
