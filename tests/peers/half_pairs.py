@@ -35,6 +35,11 @@ class RealBroker:
         for key, value in {**SIZES, **slave_reads, **properties}.items():
             self._command += ["--set", f"{key}={value}"]
 
+    def become(self, role: str) -> None:
+        """Has this role from its next start on."""
+        self._command[self._command.index("--role") + 1] = role
+        self._command[self._command.index("--id") + 1] = "1" if role == "SLAVE" else "0"
+
     async def start(self) -> None:
         await asyncio.to_thread(subprocess.run, self._command, check=True, stdout=subprocess.DEVNULL)
 
@@ -67,14 +72,19 @@ def segments(store: Path) -> dict[str, bytes]:
     return {name: data for name, data in found.items() if data.strip(b"\0")}
 
 
-async def same_logs(slave: Path, master: Path) -> None:
-    """Whole: a slave of ours copies all the history that its master has."""
+async def same_bytes(slave: Path, master: Path) -> None:
+    """Whole: a slave copies all the history that its master has, which takes no more messages."""
 
     async def same() -> bool:
         ours = segments(slave)
         return bool(ours) and ours == segments(master)
 
     await until(same, "the commit logs are the same bytes")
+
+
+async def same_logs(slave: Path, master: Path) -> None:
+    """Likewise, of a log that has several files."""
+    await same_bytes(slave, master)
     assert len(segments(slave)) >= 3, "no segment was ever rolled"
 
 

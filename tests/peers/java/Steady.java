@@ -8,7 +8,8 @@ import org.apache.rocketmq.common.message.Message;
 /**
  * One message after the other until it is ended: Steady NAMESRV TOPIC [key=value ...]
  *
- * Options: poll=MS between questions for routes (default 1000), timeout=MS of a send (default 500), size=BYTES.
+ * Options: poll=MS between questions for routes (default 1000), timeout=MS of a send (default 500), size=BYTES,
+ * keys=PREFIX gives each message that and its number as key, and a line "ok BEGAN ENDED KEY".
  * Prints a line for each send: "ok BEGAN ENDED", "other BEGAN ENDED STATUS" or "failed BEGAN ENDED ERROR", times in
  * milliseconds of the wall clock. Sends are not repeated by the client: what fails is told.
  */
@@ -23,13 +24,17 @@ public final class Steady {
         producer.setRetryTimesWhenSendFailed(0);
         producer.start();
         byte[] body = new byte[Integer.parseInt(opt.getOrDefault("size", "1024"))];
-        while (true) {
+        String prefix = opt.get("keys");
+        for (long number = 0; ; number++) {
             long began = System.currentTimeMillis();
             String line;
             try {
-                SendResult r = producer.send(new Message(a[1], body));
+                Message message = new Message(a[1], body);
+                if (prefix != null) message.setKeys(prefix + number);
+                SendResult r = producer.send(message);
                 boolean ok = r.getSendStatus() == SendStatus.SEND_OK;
-                line = (ok ? "ok " : "other ") + began + " " + System.currentTimeMillis() + (ok ? "" : " " + r.getSendStatus());
+                String more = ok ? (prefix == null ? "" : " " + prefix + number) : " " + r.getSendStatus();
+                line = (ok ? "ok " : "other ") + began + " " + System.currentTimeMillis() + more;
             } catch (Exception e) {
                 String text = String.valueOf(e.getMessage()).replaceAll("\\s+", " ");
                 line = "failed " + began + " " + System.currentTimeMillis() + " " + text.substring(0, Math.min(120, text.length()));
