@@ -20,6 +20,7 @@ from tandemq.errors import ClientError, ConfigError, NoRoute, RemotingError, Rep
 from tandemq.formats.record import parse_record
 from tandemq.formats.record import walk as walk_records
 from tandemq.formats.record_starts import walk
+from tandemq.model.read_from import ReadFrom
 from tandemq.model.route import TopicRoute
 from tandemq.model.topic import PERM_READ, QueueRef
 from tandemq.spark.options import PullOptions, SchemaKind, SelectOptions
@@ -224,6 +225,11 @@ class BrokerAccess:
         """
         master, is_read = self._readers.master(broker)
         if master is None:
+            if self._reads_named_replicas and self._readers.chosen[broker].behind < 0:
+                note(
+                    f"readFrom={self._options.read_from}: the master of {broker} can't be asked, so whether messages "
+                    "are missing there is not known"
+                )
             return
         with contextlib.suppress(RemotingError, ReplyError, ClientError, OSError):
             ends = {queue: high for queue, (_, high) in zip(queues, _Bounds(queues)(master), strict=True)}
@@ -236,6 +242,12 @@ class BrokerAccess:
                     "has are not there yet and are not read",
                     (f"{key_of(queue)} lacks {count}" for queue, count in sorted(lacking.items())[:4]),
                 )
+
+    @property
+    def _reads_named_replicas(self) -> bool:
+        """Whether the user chose replicas that may lack what the master has."""
+        options = self._options
+        return bool(options.read_from_addresses) or options.preference is ReadFrom.OBSERVER
 
     def _ask_others(self, broker: str, found: dict[QueueRef, Range], empty: list[QueueRef]) -> None:
         """Asks other members for queues that look empty: a slave may not know a new topic yet."""

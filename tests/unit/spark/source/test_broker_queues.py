@@ -6,6 +6,7 @@ import pytest
 
 from tandemq.client import group_reader
 from tandemq.client.blocking_cluster import ClusterAccess
+from tandemq.client.group_reader import Chosen, GroupReader
 from tandemq.errors import ConfigError, NoRoute
 from tandemq.model.route import BrokerGroup, QueueData, TopicRoute
 from tandemq.model.topic import QueueRef
@@ -173,3 +174,15 @@ def test_what_a_named_replica_lacks_is_told(
     told = capsys.readouterr().err
     assert "readFrom=b:3: 8 messages that the master of b has are not there yet" in told
     assert "b/t/0 lacks 8" in told
+
+
+def test_a_named_replica_whose_master_is_away_is_not_read_without_a_word(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    pulled = lagging_pair(monkeypatch, readFrom="b:3")
+    monkeypatch.setattr(GroupReader, "master", lambda self, broker: (None, True))
+    monkeypatch.setattr(GroupReader, "chosen", {"b": Chosen("b:3", -1)})
+    assert pulled.ranges(complete=True) == {QueueRef("t", "b", 0): (0, 12)}
+    assert "the master of b can't be asked, so whether messages are missing there is not known" in (
+        capsys.readouterr().err
+    )
