@@ -83,7 +83,7 @@ async def _caught_up(directory: Path) -> None:
             assert slave.store.slice(start, size) == master.store.slice(start, size)
         shell = master.replication.node.master  # type: ignore[attr-defined]
         assert shell._summing == {}
-        assert any(size > ha.BULK_SIZE_MIN for _, _, size in shell.state.streaming.digests)
+        assert any(place.size > ha.BULK_SIZE_MIN and place.fast_key for place in shell.state.streaming.digests)
 
 
 def test_a_slave_with_a_key_never_connects_to_a_classic_master() -> None:

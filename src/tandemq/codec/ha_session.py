@@ -5,7 +5,8 @@ A report of the classic protocol is never negative, so the first byte on a new c
 
     magic       uint16   0xF47A
     type        uint8    FrameType
-    flags       uint8    DATA 1: somebody waits for these bytes to be on disk, 2: a single send waits; all 128: sealed
+    flags       uint8    DATA 1: somebody waits for these bytes to be on disk, 2: a single send waits, 64: fast sum;
+                         all 128: sealed
     size        uint32   bytes after this header and the seal
     checksum    uint32   CRC-32 of those bytes; of a bulk frame's log bytes only the first and the last 64 KiB
     header sum  uint32   CRC-32 of the twelve bytes above: a damaged size never makes us wait for gigabytes
@@ -51,7 +52,7 @@ import msgspec
 from tandemq.codec.ha_classic import Chunk, Head
 from tandemq.codec.ha_reasons import Reason
 from tandemq.codec.ha_register import Register
-from tandemq.codec.ha_seal import SEAL_SIZE, SEALED_VERSION, Seal, SealBroken
+from tandemq.codec.ha_seal import SEAL_SIZE, SEALED_VERSION, LogSum, Seal, SealBroken
 from tandemq.errors import BodyTooLarge, CodecError, CorruptRecord, FrameTooLarge
 from tandemq.formats.compression import compress, decompress
 from tandemq.formats.crc import crc32
@@ -84,6 +85,7 @@ BULK_SIZE_MIN: Final = 1 << 20
 BULK_SUMMED: Final = 64 << 10
 _FLUSH: Final = 1
 _LONE: Final = 2
+_FAST: Final = 64
 _SEALED: Final = 128
 _TLS_HANDSHAKE: Final = 0x16
 
@@ -187,6 +189,8 @@ class Hello(msgspec.Struct, frozen=True):
     """Why it did not promise what the challenge asked for."""
     vouches: bool = False
     """It has a coordinator and answers VOUCH."""
+    sums: Name = ""
+    """Which sums of log bytes it knows besides SHA-256, in a group with a key: `ha_seal.POLY1305`."""
 
 
 class Welcome(msgspec.Struct, frozen=True):
@@ -381,11 +385,19 @@ def sealed(frame: bytes, seal: Seal) -> bytes:
 
 
 def encode_sealed_data_header(
-    seal: Seal, epoch: int, offset: int, confirmed: int, size: int, digest: bytes, flush: bool, lone: bool
+    seal: Seal,
+    epoch: int,
+    offset: int,
+    confirmed: int,
+    size: int,
+    digest: bytes,
+    flush: bool,
+    lone: bool,
+    fast: bool = False,
 ) -> bytes:
-    """Does what `encode_data_header` does, for `size` log bytes, more than none, whose SHA-256 is `digest`."""
+    """Does what `encode_data_header` does, for `size` log bytes, more than none, whose sum is `digest`."""
     fixed = _DATA.pack(epoch, offset, confirmed)
-    flags = _SEALED | (_FLUSH if flush else 0) | (_LONE if lone else 0)
+    flags = _SEALED | (_FLUSH if flush else 0) | (_LONE if lone else 0) | (_FAST if fast else 0)
     header = _header(_DATA_KIND, len(fixed) + size, 0, flags)
     return header + seal.next(header, fixed + digest) + fixed
 
@@ -408,7 +420,7 @@ class SessionReader:
         self._size = 0
         self._seal: Seal | None = None
         self._sealed_head = self._given_seal = b""
-        self._digest = hashlib.sha256()
+        self._digest: LogSum = hashlib.sha256()
         self._seal_fits = False
 
     def secure(self, seal: Seal) -> None:
@@ -486,7 +498,7 @@ class SessionReader:
         _, kind, flags, size, checksum, _ = _HEADER.unpack_from(frame, at)
         if flags & _SEALED:
             payload = frame[at + HEADER_SIZE + SEAL_SIZE : at + total]
-            self._check_seal(frame[at : at + HEADER_SIZE + SEAL_SIZE], payload, kind, size)
+            self._check_seal(frame[at : at + HEADER_SIZE + SEAL_SIZE], payload, kind, flags, size)
         else:
             payload = frame[at + HEADER_SIZE : at + total]
             self._sum, self._expected = crc32(payload), checksum
@@ -528,14 +540,14 @@ class SessionReader:
         self._sum, self._seal_fits = self._expected, True  # it came whole: checksum or seal were checked
         return Packed(Head(offset, size, epoch, confirmed, bool(flags & _FLUSH), bool(flags & _LONE)), data)
 
-    def _check_seal(self, head: memoryview, payload: memoryview, kind: int, size: int) -> None:
+    def _check_seal(self, head: memoryview, payload: memoryview, kind: int, flags: int, size: int) -> None:
         """Raises SealBroken; the seal of a frame with log bytes is checked when they are complete."""
         if self._seal is None:
             raise SealBroken("a sealed HA frame, but no key was agreed on")
         header, given = bytes(head[:HEADER_SIZE]), bytes(head[HEADER_SIZE:])
         if kind == _DATA_KIND and size > _DATA.size:
             self._sealed_head, self._given_seal = header + bytes(payload), given
-            self._digest, self._seal_fits = hashlib.sha256(), False
+            self._digest, self._seal_fits = self._seal.running_sum(bool(flags & _FAST)), False
         elif not self._seal.fits(given, header, bytes(payload)):
             raise SealBroken(f"HA frame of type {kind}: its seal does not fit")
 

@@ -10,12 +10,12 @@ import os
 from collections import deque
 from collections.abc import Callable, Iterable, Sequence
 from functools import partial
-from hashlib import sha256
 
 from tandemq.clock import Clock
 from tandemq.codec import ha_session as ha
 from tandemq.codec.ha_reasons import Reason
 from tandemq.codec.ha_register import Register
+from tandemq.codec.ha_seal import log_sum
 from tandemq.errors import DiskFull, StoreError
 from tandemq.replication.acks import Complete
 from tandemq.replication.carrying import Carrier, fail_undone
@@ -66,10 +66,6 @@ HELD_MAX = 10_000
 READ_AHEAD = 16 << 20
 """Cold history is asked of the disk before it is needed, so that sendfile does not wait for it on the loop. Only before
 large frames: what was just written is in memory, and asking for it looks up every page."""
-
-
-def _sum(data: memoryview) -> bytes:
-    return sha256(data).digest()
 
 
 class MasterShell:
@@ -329,7 +325,7 @@ class MasterShell:
         waiting = self._summing.get(place)
         if waiting is None:
             waiting = self._summing[place] = set()
-            task = self._loop.run_in_executor(None, _sum, data)
+            task = self._loop.run_in_executor(None, log_sum, data, place.fast_key)
             task.add_done_callback(lambda done: self._summed(place, done))
         if wait:
             waiting.add(session)

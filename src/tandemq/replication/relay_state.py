@@ -13,11 +13,11 @@ ends; the observer greets again and is told the new one.
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from hashlib import sha256
 
 from tandemq.codec import ha_classic
 from tandemq.codec import ha_session as ha
 from tandemq.codec.ha_reasons import Reason
+from tandemq.codec.ha_seal import FAST_SIZE_MIN, POLY1305, log_sum
 from tandemq.codec.ha_session import Ack, Hello, Preamble, Refuse, Registered, Start, Welcome
 from tandemq.replication.decisions import Batch, Close, Decision, Note, Send
 from tandemq.replication.epochs import History, ReplicaRecord, common_point, from_items, to_items
@@ -164,6 +164,7 @@ class RelayState:
         record, log = self._record(), self._log()
         session.replica, session.address, session.observer = hello.replica, hello.address, True
         session.packs, session.proven = hello.compression == ha.ZSTD, True
+        session.fast_sums = hello.sums == POLY1305
         session.hello, session.history = hello, from_items(hello.history)
         history = History(tuple(epoch for epoch in record.history.epochs if epoch.start <= log.confirmed))
         session.start_max = common_point(history, log.confirmed, session.history, hello.end) or 0
@@ -249,9 +250,10 @@ class RelayState:
             return packed if session.seal is None else ha.sealed(packed, session.seal)
         if session.seal is None:
             return ha.encode_data_header(epoch, session.sent, confirmed, data) + data
-        digest = sha256(data).digest()
+        fast = session.fast_sums and len(data) >= FAST_SIZE_MIN
+        digest = log_sum(data, session.seal.fast_key if fast else None)
         head = ha.encode_sealed_data_header(
-            session.seal, epoch, session.sent, confirmed, len(data), digest, False, False
+            session.seal, epoch, session.sent, confirmed, len(data), digest, False, False, fast
         )
         return head + data
 

@@ -62,6 +62,8 @@ class Session:
     """It is sent the log and counts for nothing."""
     packs: bool = False
     """It asked for its log bytes packed."""
+    fast_sums: bool = False
+    """It knows the fast sums of sealed log bytes."""
     nonce: str = ""
     """The slave's; `own_nonce` is ours.  Both go into both proofs of the shared key."""
     own_nonce: str = ""

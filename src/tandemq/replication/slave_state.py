@@ -25,13 +25,12 @@ import logging
 from collections.abc import Callable
 from dataclasses import dataclass
 from enum import Enum
-from hashlib import sha256
 
 from tandemq.codec import ha_session as ha
 from tandemq.codec.ha_classic import Chunk, Head
 from tandemq.codec.ha_reasons import Reason
 from tandemq.codec.ha_register import GROUP_HOME, Register
-from tandemq.codec.ha_seal import SEALED_VERSION, Handshake, Seal
+from tandemq.codec.ha_seal import POLY1305, SEALED_VERSION, Handshake, Seal, log_sum
 from tandemq.codec.ha_session import (
     Challenge,
     Farewell,
@@ -264,6 +263,7 @@ class SlaveState(FrameInProgress):
             compression=self.terms.compression,
             refused=refused,
             vouches=self._vouch is not None,
+            sums=POLY1305 if self._seal else "",
         )
         self._enter(SlavePhase.TOLD)
         self._send(out, hello, now)
@@ -536,7 +536,7 @@ class SlaveState(FrameInProgress):
         """Returns what goes before the bytes of a batch."""
         number = self.record.history.number_at(self._give_from)
         if self._seal is not None:
-            digest = sha256(data).digest()
+            digest = log_sum(data, None)
             return ha.encode_sealed_data_header(
                 self._seal, number, self._give_from, 0, len(data), digest, flush=False, lone=False
             )

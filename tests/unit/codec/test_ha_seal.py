@@ -4,9 +4,10 @@ import hmac
 from hashlib import sha256
 
 import pytest
+from cryptography.hazmat.primitives.poly1305 import Poly1305
 
 from tandemq.codec.ha_classic import Head
-from tandemq.codec.ha_seal import SEAL_SIZE, Handshake, Seal, SealBroken
+from tandemq.codec.ha_seal import SEAL_SIZE, Handshake, Seal, SealBroken, log_sum
 from tandemq.codec.ha_session import (
     Ack,
     Farewell,
@@ -61,14 +62,14 @@ def test_a_seal_is_the_beginning_of_an_hmac(key: bytes) -> None:
         assert seal.next(b"header", b"payload") == hmac.digest(key, text, "sha256")[:SEAL_SIZE]
 
 
+@pytest.mark.parametrize("fast", [False, True])
 @pytest.mark.parametrize("size", [1, 7, 10_000])
-def test_a_sealed_stream_decodes_the_same_however_it_is_split(size: int) -> None:
+def test_a_sealed_stream_decodes_the_same_however_it_is_split(size: int, fast: bool) -> None:
     mine, theirs = seals()[0], seals()[0]
     data = bytes(range(256)) * 20
     stream = sealed(encode_control(Start(1, 2, 3)), mine)
-    stream += encode_sealed_data_header(
-        mine, 7, 5, 4, len(data), sha256(data).digest(), flush=True, lone=False
-    ) + data  # fmt: skip
+    digest = log_sum(data, mine.fast_key if fast else None)
+    stream += encode_sealed_data_header(mine, 7, 5, 4, len(data), digest, flush=True, lone=False, fast=fast) + data
     stream += sealed(encode_ack(1, 2, 3, 4), mine)
     secured, events = reader(theirs), []
     for at in range(0, len(stream), size):
@@ -81,15 +82,44 @@ def test_a_sealed_stream_decodes_the_same_however_it_is_split(size: int) -> None
     assert secured.sound
 
 
-def test_a_broken_seal_is_no_frame_and_no_log_byte_escapes_it() -> None:
+def test_sums_of_log_bytes_are_those_of_the_libraries() -> None:
+    """However they are cut into steps; the key of fast ones is derived from the direction's."""
+    mine, theirs = seals()
+    assert mine.fast_key == hmac.digest(Handshake("key", *PARTS)._derived(b"master"), b"log bytes", "sha256")  # type: ignore[arg-type]
+    assert mine.fast_key != theirs.fast_key
+    data = bytes(range(251)) * 2500  # more than two steps
+    assert log_sum(data, None) == sha256(data).digest()
+    assert log_sum(memoryview(data), mine.fast_key) == Poly1305.generate_tag(mine.fast_key, data)
+    for fast in (False, True):
+        running = mine.running_sum(fast)
+        running.update(data[:1000])
+        running.update(memoryview(data)[1000:])
+        assert running.digest() == log_sum(data, mine.fast_key if fast else None)
+
+
+def test_a_frame_that_says_another_sum_than_it_has_does_not_fit() -> None:
+    """The flag is sealed as well: nobody makes a receiver compare the sums of two kinds."""
+    data = bytes(100)
+    for made, told in ((True, False), (False, True)):
+        mine = seals()[0]
+        digest = log_sum(data, mine.fast_key if made else None)
+        header = encode_sealed_data_header(mine, 7, 5, 4, len(data), digest, flush=False, lone=False, fast=told)
+        secured = reader(seals()[0])
+        list(secured.feed(header))
+        assert secured.took(memoryview(data))
+        assert not secured.sound
+
+
+@pytest.mark.parametrize("fast", [False, True])
+def test_a_broken_seal_is_no_frame_and_no_log_byte_escapes_it(fast: bool) -> None:
     frame = bytearray(sealed(encode_ack(1, 2, 3, 4), seals()[0]))
     frame[-1] ^= 1
     with pytest.raises(SealBroken):
         list(reader(seals()[0]).feed(bytes(frame)))
     data = bytes(3 << 20)
-    header = encode_sealed_data_header(
-        seals()[0], 7, 5, 4, len(data), sha256(data).digest(), flush=False, lone=False
-    )  # fmt: skip
+    mine = seals()[0]
+    digest = log_sum(data, mine.fast_key if fast else None)
+    header = encode_sealed_data_header(mine, 7, 5, 4, len(data), digest, flush=False, lone=False, fast=fast)
     for at in (0, len(data) // 2, len(data) - 1):
         damaged = bytearray(data)
         damaged[at] ^= 1

@@ -2,6 +2,7 @@
 
 from tandemq.codec import ha_session as ha
 from tandemq.codec.ha_reasons import Reason
+from tandemq.codec.ha_seal import POLY1305
 from tandemq.codec.ha_session import Hello, Preamble
 from tandemq.replication.decisions import Decision
 from tandemq.replication.epochs import Promise, from_items
@@ -42,6 +43,7 @@ class Greeting:
             return
         promised = Promise(hello.promised_number, hello.promised_id)
         session.observer, session.packs = hello.observer, hello.compression == ha.ZSTD
+        session.fast_sums = hello.sums == POLY1305
         if session.observer and (promised != core.record.promise or not core.is_regular):
             # What an observer promised, saw or holds decides nothing here: it comes again when this master is open.
             text = f"observer {hello.replica} is served when this master is open"

@@ -1,18 +1,27 @@
 """Which bytes of a master's log go to whom next, and in which frame.  Pure."""
 
 from collections.abc import Sequence
-from hashlib import sha256
-from typing import Final
+from typing import Final, NamedTuple
 
 from tandemq.codec import ha_classic
 from tandemq.codec import ha_session as ha
+from tandemq.codec.ha_seal import FAST_SIZE_MIN, log_sum
 from tandemq.replication.decisions import Batch, Decision, Send
 from tandemq.replication.mastership.core import MasterCore
 from tandemq.replication.mastership.followers import Followers
 from tandemq.replication.session import Session, SessionState
 
-Place = tuple[int, int, int]
-"""Epoch, offset and size of log bytes."""
+
+class Place(NamedTuple):
+    """Log bytes whose sum is wanted, and for whom."""
+
+    epoch: int
+    offset: int
+    size: int
+    fast_key: bytes | None
+    """Of a fast sum, which serves one session; SHA-256 serves all."""
+
+
 DIGESTS_MAX: Final = 16
 """Sums of log bytes kept: of what is sent now and next, for slaves at a few different places."""
 
@@ -25,7 +34,7 @@ class Streaming:
         self._frame: tuple[int, int, int, int, int, bool, bool] | None = None
         self._header = b""
         self.digests: dict[Place, bytes] = {}
-        """SHA-256 of log bytes that were sealed last, or are about to be: they are summed once for all slaves."""
+        """Sums of log bytes that were sealed last, or are about to be."""
 
     # --- what and whom ----------------------------------------------------------------------------------------------
 
@@ -73,9 +82,9 @@ class Streaming:
         epoch = core.record.history.number_at(session.sent)
         acks = core.acks
         if session.seal is not None:
-            place = (core.number, session.sent, len(data))
+            place = self._place(session, session.sent, len(data))
             if place not in self.digests:
-                self.put_digest(place, sha256(data).digest())
+                self.put_digest(place, log_sum(data, place.fast_key))
             return ha.encode_sealed_data_header(
                 session.seal,
                 epoch,
@@ -85,6 +94,7 @@ class Streaming:
                 self.digests[place],
                 acks.wants_durable,
                 acks.is_lone,
+                place.fast_key is not None,
             )
         frame = (core.number, epoch, session.sent, len(data), core.confirmed, acks.wants_durable, acks.is_lone)
         if frame != self._frame:
@@ -95,9 +105,16 @@ class Streaming:
 
     def digest_wanted(self, session_id: int, offset: int, size: int) -> Place | None:
         """Returns the name of log bytes that will be sealed and are not summed yet; None if there is nothing to do."""
-        place = (self._core.number, offset, size)
         session = self._followers.sessions.get(session_id)
-        return None if session is None or session.seal is None or place in self.digests else place
+        if session is None or session.seal is None:
+            return None
+        place = self._place(session, offset, size)
+        return None if place in self.digests else place
+
+    def _place(self, session: Session, offset: int, size: int) -> Place:
+        assert session.seal is not None
+        fast = session.fast_sums and size >= FAST_SIZE_MIN
+        return Place(self._core.number, offset, size, session.seal.fast_key if fast else None)
 
     def put_digest(self, place: Place, digest: bytes) -> None:
         """Keeps the sum of log bytes: within a reign the same place holds the same bytes."""
