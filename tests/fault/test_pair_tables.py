@@ -80,7 +80,7 @@ def test_an_offset_committed_just_before_a_promotion_is_with_the_new_master(tmp_
 def test_a_slave_that_hangs_does_not_hold_up_the_stop(tmp_path: Path) -> None:
     async def hang(client: RemotingClient, master: Broker, slave: Broker) -> None:
         pair = slave.replication
-        await pair._follower.stop()  # type: ignore[attr-defined]
+        await pair._core.follower.stop()  # type: ignore[attr-defined]
         await commit(client, master.address, 3)
         await master.stop()
 

@@ -172,6 +172,12 @@ class Registration:
             server.needs_all = True
             server.wake.set()
 
+    def resume(self) -> None:
+        """Tells name servers what this broker is in its group, which may have changed or is known at last."""
+        self.is_held = self.is_resting = False
+        self.start()
+        self.announce()
+
     async def change(self, identity: Identity, *, hold: bool) -> None:
         """Takes another role and tells everybody; with `hold` after `release`, or after HOLD_SECONDS_MAX."""
         await self._end_tasks()

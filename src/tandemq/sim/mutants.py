@@ -9,7 +9,7 @@ from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, replace
 from typing import Any
 
-from tandemq.broker.pair import pair
+from tandemq.broker.pair import reigning, roles
 from tandemq.broker.pair import tables as pair_tables
 from tandemq.codec import ha_session as ha
 from tandemq.codec.ha_register import Register
@@ -925,7 +925,7 @@ MUTANTS: tuple[Mutant, ...] = (
         0,
         "5",
         "a broker whose reign has ended goes on to take messages",
-        ((pair.Pair, "_closed", _keeps_writing),),
+        ((reigning.Reigning, "closed", _keeps_writing),),
     ),
     Mutant(
         "bytes-beyond-the-end",
@@ -948,7 +948,7 @@ MUTANTS: tuple[Mutant, ...] = (
         "a node takes its role from its file, not from the register",
         (
             (sim_node.SimNode, "_role_of_register", _nothing),
-            (pair.Pair, "_take_role_of_register", _nothing),
+            (roles.Roles, "take_that_of_register", _nothing),
         ),
     ),
     Mutant(

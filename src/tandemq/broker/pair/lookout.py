@@ -22,6 +22,8 @@ from tandemq.replication.metadata import ask_ha_info
 
 OPEN = "open"
 SLAVE = "slave"
+TABLE_SECONDS = 3.0
+"""For a name server to tell who is in the group, when nobody waits for it."""
 
 
 class Lookout:
@@ -58,6 +60,18 @@ class Lookout:
         servers = self._live.broker.namesrv_addresses
         found = await asyncio.gather(*(self._table(server, seconds) for server in servers))
         return [table for table in found if table is not None]
+
+    async def addresses(self) -> dict[int, str]:
+        """Returns broker id -> address of our group, as the name servers tell."""
+        found: dict[int, str] = {}
+        for table in reversed(await self.tables(TABLE_SECONDS)):
+            found.update(table)
+        return found
+
+    async def free_id(self) -> int:
+        """Returns the smallest slave id nobody in the group has, as far as name servers know."""
+        taken = (await self.addresses()).keys()
+        return next(number for number in range(1, 1024) if number not in taken)
 
     async def _table(self, server: str, seconds: float) -> dict[int, str] | None:
         try:
