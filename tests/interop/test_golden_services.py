@@ -66,7 +66,7 @@ def test_waiting_delays_are_delivered(golden: Path, tmp_path: Path, which: str) 
             waiting = _messages(broker, SCHEDULE_TOPIC, LONGEST_DELAY - 1)
             assert waiting
             done = _messages(broker, SCHEDULE_TOPIC, 0)
-            await until(lambda: broker.delay.schedule.offset(LONGEST_DELAY) == len(waiting))
+            await until(lambda: broker.services.delay.schedule.offset(LONGEST_DELAY) == len(waiting))
             await until(lambda: broker.store.dispatched == broker.store.appended)
             keys = [m.properties["UNIQ_KEY"] for m in _messages(broker, "delay", 0)]
             assert {m.properties["UNIQ_KEY"] for m in [*waiting, *done]} <= set(keys)
@@ -88,9 +88,9 @@ def test_undecided_halves_are_asked_about_and_decided_ones_settled(golden: Path,
             producer = FakeConnection()
             for group in {half.properties["PGROUP"] for half in halves}:
                 broker.members.register_producer(group, producer, "golden", "JAVA", 407, 0.0)  # type: ignore[arg-type]
-            await broker.transactions.check()
+            await broker.services.transactions.check()
             broker.store.flush_once()
-            broker.transactions.save_progress()
+            broker.services.transactions.save_progress()
             asked = {command.ext["transactionId"] for command in producer.sent if command.code == 39}
             assert len(asked) == 4
             committed = {m.properties["UNIQ_KEY"] for q in range(8) for m in _messages(broker, "tx", q)}

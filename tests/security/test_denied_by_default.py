@@ -216,8 +216,10 @@ def test_half_messages_are_shown_only_to_producers_who_may_publish_their_topic(t
             assert (await guarded.ask(account, Code.HEART_BEAT, {}, beat)).code == 0
         # Producers are asked in turn: four questions would include the outsider. Each check renews the half message.
         for turn in range(1, 5):
-            await until(lambda turn=turn: guarded.broker.transactions.asked >= turn, "the producers to be asked")
-            await guarded.broker.transactions.check()
+            await until(
+                lambda turn=turn: guarded.broker.services.transactions.asked >= turn, "the producers to be asked"
+            )
+            await guarded.broker.services.transactions.check()
         for account in ("outsider", "worker"):  # an answer that comes after the questions proves that they arrived
             await guarded.ask(account, Code.GET_BROKER_RUNTIME_INFO)
         assert set(asked) == {"worker"}

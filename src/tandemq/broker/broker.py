@@ -42,12 +42,8 @@ from tandemq.broker.live_config import LiveConfig
 from tandemq.broker.pair.pair import Pair
 from tandemq.broker.registration import Identity, Registered, Registration
 from tandemq.broker.replies import reply_of
-from tandemq.broker.services.delay import DelayService
 from tandemq.broker.services.delay_schedule import DelaySchedule
-from tandemq.broker.services.half_check import CheckLimits
-from tandemq.broker.services.progress_log import ProgressLog
-from tandemq.broker.services.timers import TimerService
-from tandemq.broker.services.transactions import TransactionService
+from tandemq.broker.services.master_services import MasterServices
 from tandemq.broker.tables.groups import GroupTable
 from tandemq.broker.tables.locks import QueueLocks
 from tandemq.broker.tables.members import Members
@@ -71,8 +67,6 @@ from tandemq.codec.codes import RequestCode
 from tandemq.codec.command import Command
 from tandemq.errors import ConfigError
 from tandemq.formats.envelope import parse_delay_levels
-from tandemq.formats.service_progress import ServiceProgress
-from tandemq.model.topic import SCHEDULE_TOPIC, TIMER_TOPIC
 from tandemq.remoting.access.accounts import RELOAD_SECONDS, Accounts, is_controlled, own_credentials
 from tandemq.remoting.access.group_key import KeyAccount, key_credentials
 from tandemq.remoting.access.needs import PUB, topic_need
@@ -321,33 +315,23 @@ class Broker:
         def is_slave() -> bool:
             return not self.is_master
 
-        self.delay = DelayService(self.delay_schedule, store, self.writer, clock)
-        self.delay.cover_waiting()
-        self.timers = TimerService(
-            store, self.writer, clock, store_host=self.store_host, checkpoint=lambda: self.timer_checkpoint.known
-        )
-        for service in (self.delay, self.timers):
-            service.undeliverable.ensure_topic = lambda topic: topics.create_internal(topic, 1)
-        self.transactions = TransactionService(
+        self.services = MasterServices(
             store,
             self.writer,
+            clock,
+            live,
+            self.delay_schedule,
+            topics,
             offsets,
             members,
-            clock,
-            limits=self._transaction_limits,
-            interval_ms=lambda: self.live.broker.transaction_check_interval_ms,
+            self.timer_checkpoint,
             store_host=self.store_host,
-            broker_name=name,
-            ensure_topic=lambda topic: topics.create_internal(topic, 1),
         )
         if self.accounts is not None:
             accounts = self.accounts
-            self.transactions.may_be_asked = lambda connection, topic: accounts.may(connection, topic_need(topic, PUB))
-        self.progress_log = ProgressLog(
-            store, self.writer, clock, store_host=self.store_host, now=self._service_progress
-        )
-        self.delay.on_progress = self.progress_log.changed
-        self.transactions.on_progress = self.progress_log.write
+            self.services.transactions.may_be_asked = lambda connection, topic: accounts.may(
+                connection, topic_need(topic, PUB)
+            )
         self.replication = Pair(self)
         self.client = RemotingClient(live.remoting, on_lost=self._name_server_lost)
         shared_key = live.replication.shared_key
@@ -374,7 +358,7 @@ class Broker:
         self.progress = Progress(store, topics, offsets, members, stats, clock, name)
         self.pulls = PullHandlers(store, topics, groups, offsets, members, live, clock, self._loop, stats)
         self.sends = SendHandlers(topics, groups, members, self.writer, self.locks, live, clock, self.store_host, stats)
-        self.sends.timers_waiting = lambda: self.timers.waiting
+        self.sends.timers_waiting = lambda: self.services.timers.waiting
         self.idempotence = self.sends.idempotence = IdempotentSends(store, self.root / "config")
         self.clients = ClientHandlers(topics, groups, members, live, clock)
         self.rebuilds = RebuildHandlers(store, clock)
@@ -396,7 +380,7 @@ class Broker:
                 live, store, topics, groups, offsets, members, clock, is_slave=is_slave, wake=self.pulls.offset_reset
             ),
             SendBackHandlers(live, store, self.writer, topics, groups, stats, is_slave=is_slave),
-            TransactionHandlers(live, store, self.writer, self.transactions, stats, clock, is_slave=is_slave),
+            TransactionHandlers(live, store, self.writer, self.services.transactions, stats, clock, is_slave=is_slave),
             AdminHandlers(
                 live,
                 store,
@@ -422,7 +406,7 @@ class Broker:
             self.forwarder,
             PeerHandlers(
                 self.delay_schedule,
-                self.timers,
+                self.services.timers,
                 clock,
                 is_slave=is_slave,
                 address=self.address,
@@ -574,22 +558,11 @@ class Broker:
 
     def start_services(self) -> None:
         """Starts what only the writer of the group does: deliver delayed messages, settle transactions."""
-        told = self.progress_log.last()
-        end_of = self.store.queue_end
-        self.delay_schedule.begin(
-            told.delay if told is not None else None, lambda level: end_of(SCHEDULE_TOPIC, level - 1)
-        )
-        self.delay.start()
-        self.timers.start()
-        self.transactions.start(told)
-        self.progress_log.begin()
+        self.services.start()
 
     async def _stop_master_services(self) -> None:
         self.idempotence.end_writing()
-        await self.delay.stop()
-        await self.timers.stop()
-        await self.transactions.stop()
-        self.progress_log.end()
+        await self.services.stop()
 
     async def rest_services(self) -> None:
         """Rests the services before a hand-over, while they may still write their progress.
@@ -601,10 +574,6 @@ class Broker:
     def _tables_true_at(self) -> int:
         """Returns at which position of the log the tables of progress are true: a master's at its end."""
         return self.store.appended if self.is_master else self.replication.tables_true_at()
-
-    def _service_progress(self) -> ServiceProgress:
-        ledger = self.transactions.ledger
-        return ServiceProgress(dict(self.delay_schedule.offsets), ledger.half_offset, ledger.op_offset)
 
     def _agree_with_log(self) -> None:
         """Makes the tables true of this log: no group is beyond it, no topic in it is unknown."""
@@ -644,11 +613,7 @@ class Broker:
         self._adopt(queues)
         self.replication.dispatched()
         self.pulls.arrived(queues)
-        for topic, queue_id in queues:
-            if topic == SCHEDULE_TOPIC:
-                self.delay.arrived(queue_id)
-            elif topic == TIMER_TOPIC:
-                self.timers.arrived(queue_id)
+        self.services.arrived(queues)
 
     def _topics_changed(self, names: Iterable[str]) -> None:
         names = list(names)
@@ -694,14 +659,6 @@ class Broker:
         self.writer.set_timeouts(store.sync_flush_timeout_ms, self.live.replication.slave_timeout_ms)
         self.sends.refresh()
         self.registration.announce()
-
-    def _transaction_limits(self) -> CheckLimits:
-        config = self.live.broker
-        return CheckLimits(
-            timeout_ms=config.transaction_timeout_ms,
-            check_max=config.transaction_check_max,
-            retention_ms=self.live.store.file_reserved_hours * 3_600_000,
-        )
 
     # housekeeping ---------------------------------------------------------------------------------------------------
 
@@ -762,12 +719,7 @@ class Broker:
     def retain(self, manual: bool = False) -> None:
         """Deletes what has expired; what only that told of queues is written into the log by who may write."""
         append_mark = self.writer.append_mark if self.writer.refusal is None else None
-        if self.is_master:
-            self.progress_log.renew()
-            half_offset: int | None = self.transactions.ledger.half_offset
-        else:
-            told = self.progress_log.seen()
-            half_offset = told.half if told is not None else None
+        half_offset = self.services.unsettled_half(self.is_master)
         keep_from = first_waiting(self.store, self.delay_schedule, half_offset, self.timer_checkpoint.known)
         if self.store.retain(self.clock.wall_ms(), manual, append_mark, keep_from):
             self.replication.retained()

@@ -109,7 +109,7 @@ def take_snapshot(broker: "Broker") -> BrokerSnapshot:
             level: (schedule.offset(level), store.reader.queue_range(SCHEDULE_TOPIC, level - 1)[1])
             for level in schedule.levels
         },
-        timer_messages=broker.timers.waiting,
+        timer_messages=broker.services.timers.waiting,
         ha=broker.replication.status(),
         ack_waits=broker.acks.waits,
     )
