@@ -31,7 +31,7 @@ MORE_TOPICS = 20
 JOINING = 100
 MEMORY_DISK = Path("/dev/shm")
 """Stores lie there if it is to be had: an fdatasync of each of 50,000 queues takes minutes, in a thread, on a disk."""
-PROPERTIES = {"mappedFileSizeCommitLog": str(64 << 20), "maxIndexNum": "200000", "maxHashSlotNum": "50000"}
+PROPERTIES = {"mappedFileSizeCommitLog": str(8 << 20), "maxIndexNum": "200000", "maxHashSlotNum": "50000"}
 
 
 class Link:

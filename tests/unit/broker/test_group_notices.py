@@ -83,11 +83,29 @@ def test_thousands_of_groups_that_changed_are_told_in_slices() -> None:
         notices.changed(groups)
         notices.changed(groups)
         link.frames.clear()
-        notices._pause_over()
+        notices._pause_over()  # a slice is told, the others follow in the next turns
         assert len(link.frames) == SLICE
         notices.changed(groups[-1:])
         assert len(link.frames) == SLICE, "it waits for its turn, and is told again after the next pause"
         await until(lambda: not notices._is_armed and not notices._due, "every notice")
         assert len(link.frames) == len(groups) + 1
+
+    run(story)
+
+
+def test_a_large_group_is_told_when_others_have_joined_too(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(group_notices, "LARGE", 10)
+    monkeypatch.setattr(group_notices, "MEMBERS_PER_PAUSE", 5)
+
+    async def story() -> None:
+        links = [Link() for _ in range(10)]
+        notices = GroupNotices(lambda _: links)  # type: ignore[arg-type, return-value]
+        for _ in range(3):
+            notices.changed(["g"])
+        assert not links[0].frames
+        await until(lambda: bool(links[0].frames), "the notice of all three")
+        assert notices._resting == {"g": 2}, "ten members rest for two pauses"
+        await until(lambda: not notices._is_armed, "the end of the rest")
+        assert [len(link.frames) for link in links] == [1] * 10
 
     run(story)

@@ -59,3 +59,12 @@ def test_the_memory_of_this_process_is_known() -> None:
     held = bytearray(64 << 20)
     held[::4096] = b"x" * len(held[::4096])
     assert garbage.memory_in_use() > before + (32 << 20)
+
+
+def test_full_collections_come_when_little_is_new() -> None:
+    before = gc.get_threshold()
+    one = LongLived()
+    one.begin()
+    assert gc.get_threshold()[2] < 10
+    one.end()
+    assert gc.get_threshold() == before
