@@ -586,10 +586,9 @@ class Broker:
                 len(taken_back),
                 some,
             )
-        reader = self.store.reader
-        self._adopt({key for key in list(reader.queues()) if reader.queue_range(*key)[1] > reader.queue_range(*key)[0]})
+        self._adopt(self.store.reader.queues_with_messages())
 
-    def _adopt(self, queues: Queues) -> None:
+    def _adopt(self, queues: Iterable[tuple[str, int]]) -> None:
         """Adopts topics that only the log knows."""
         for topic in self.topics.adopt(queues):
             log.warning("topic %s has messages in the log and was not known here: it is taken in", topic)

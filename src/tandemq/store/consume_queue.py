@@ -94,14 +94,19 @@ class ConsumeQueue:
 
     # -- opening
 
-    def load(self) -> bool:
-        """Finds the files; False if they are not a chain of the right sizes (then the queue must be rebuilt)."""
-        bases = [int(name) for name in self._disk.list(self.directory) if is_segment_name(name)]
+    def load(self, directory: Path | None = None) -> bool:
+        """Finds the files; False if they are not a chain of the right sizes (then the queue must be rebuilt).
+
+        `directory` is its directory, from those who have the path at hand: of thousands, making it takes long.
+        """
+        directory = directory or self.directory
+        names = [name for name in self._disk.list(directory) if is_segment_name(name)]
+        bases = list(map(int, names))
         file_size = self._file_entries * ENTRY_SIZE
         self._files = tuple(base // ENTRY_SIZE for base in bases)
         if not bases or bases[0] % file_size or (len(bases) > 1 and not self._are_chained(bases)):
             return False
-        size, head = self._disk.peek(self._path(self._files[0]), _HEAD_ENTRIES * ENTRY_SIZE)
+        size, head = self._disk.peek(directory / names[0], _HEAD_ENTRIES * ENTRY_SIZE)
         if size != file_size:
             return False
         self._begins_well = head[:ENTRY_SIZE] not in (FILLER, _EMPTY)
@@ -299,6 +304,14 @@ class ConsumeQueue:
     def is_idle(self, physical_offset: int) -> bool:
         """Returns whether the log holds no message of this queue at or above an offset."""
         return self.count == self.first or self.last_physical < physical_offset
+
+    def has_messages(self, log_start: int) -> bool:
+        """Returns whether one of its entries still has its message."""
+        if self.count == self.first:
+            return False
+        last = self.last_physical
+        # 0 may be a filler, which a queue can end with, or the first message of all.
+        return last >= log_start if last else self.min_offset(log_start) < self.count
 
     @property
     def last_physical(self) -> int:

@@ -90,8 +90,9 @@ class QueueTable:
             of_topic = directory / topic
             for name in self._disk.list(of_topic):
                 if name.isdecimal():
-                    queue = self._queue(topic, int(name), of_topic / name)
-                    if queue.load():
+                    of_queue = of_topic / name
+                    queue = self._queue(topic, int(name), of_queue)
+                    if queue.load(of_queue):
                         self.table[topic, int(name)] = queue
                     elif self._disk.list(queue.directory):
                         damaged.append(queue)

@@ -65,6 +65,11 @@ class Reader:
     def queues(self) -> Iterable[tuple[str, int]]:
         return self._queues.keys()
 
+    def queues_with_messages(self) -> list[tuple[str, int]]:
+        """Returns the queues that have something to read, without a look into their files where memory tells."""
+        first = self._log.first_offset
+        return [key for key, queue in self._queues.items() if queue.has_messages(first)]
+
     def queue_range(self, topic: str, queue_id: int) -> tuple[int, int]:
         """Returns (min, max): [min, max) can be read; (0, 0) for a queue that does not exist."""
         queue = self._queues.get((topic, queue_id))

@@ -191,3 +191,26 @@ def test_a_collection_of_garbage_looks_at_a_queue_and_nothing_below_it() -> None
     assert queue._files
     assert queue._dirty
     assert [one for one in held if gc.is_tracked(one)] == []
+
+
+@pytest.mark.parametrize("written", [False, True])
+def test_a_queue_has_messages_while_the_log_has_one_of_them(written: bool) -> None:
+    queue = queue_on(MemoryDisk())
+    assert not queue.has_messages(0)
+    add(queue, 2, written=written)
+    assert queue.has_messages(200)
+    assert not queue.has_messages(201)
+
+
+@pytest.mark.parametrize("written", [False, True])
+def test_fillers_at_the_end_of_a_queue_are_no_messages(written: bool) -> None:
+    queue = queue_on(MemoryDisk())
+    queue.fill_to(3)
+    if written:
+        queue.write_tail()
+    assert not queue.has_messages(0)
+    queue.tail += ENTRY.pack(0, 50, 0)
+    queue.count += 1
+    assert queue.has_messages(0), "the first message of all"
+    queue.fill_to(6)
+    assert queue.has_messages(0)
