@@ -18,6 +18,7 @@ from bench.frame import Benchmark, Figure, Run, Side
 from tandemq.broker.handlers.clients import ClientHandlers
 from tandemq.broker.long_polling import ParkedPull, ParkedPulls
 from tandemq.broker.services.half_ledger import HalfLedger
+from tandemq.broker.services.timers import TimerService
 from tandemq.broker.warm_imports import load_arrays
 from tandemq.broker.writer import MessageWriter
 from tandemq.cli.garbage import LongLived
@@ -25,6 +26,7 @@ from tandemq.clock import SystemClock
 from tandemq.codec.command import Command
 from tandemq.formats.log_mark import TopicDeleted
 from tandemq.model.ack_level import AckLevel
+from tandemq.model.topic import TIMER_TOPIC
 from tandemq.replication.acks import AckQueue
 from tandemq.store.config import StoreConfig
 from tandemq.store.disk import FileDisk
@@ -181,6 +183,56 @@ def _transactions(count: int, run: Run) -> Mapping[str, float]:
     return {"op": (time.thread_time() - began) / count * 1e6}
 
 
+def _timers(count: int, run: Run) -> Mapping[str, float]:
+    """A broker's timers after a start: so many wait, a hundred of them, all over, became due while it was down."""
+    count = max(200, int(count * run.scale))
+    directory = run.directory / f"timers-{count}-{run.round}"
+    config = StoreConfig(commit_log_segment_size=64 << 20, flush_views_interval_ms=3_600_000)
+    store = MessageStore.open(directory, config, disk=UnsyncedDisk())
+    now, due = SystemClock().wall_ms(), 0
+    for number in range(count):
+        is_due = number % (count // 100) == 0
+        due += is_due
+        out = now - 1000 if is_due else now + 3_600_000 + number * 7919 % 10_000_000
+        properties = b"UNIQ_KEY\x017F00000100002A13%016d\x02TIMER_DELIVER_MS\x01%d\x02TIMER_OUT_MS\x01%d\x02" % (
+            number, out, out
+        )  # fmt: skip
+        properties += b"REAL_TOPIC\x01T\x02REAL_QID\x010\x02"
+        store.append(TIMER_TOPIC, 0, 0, 0, 1, HOST, 0, 0, b"x" * 100, properties)
+        if number % 64 == 63:
+            store.dispatch()
+    store.close()
+    gc.collect()
+    return asyncio.run(_timers_started(directory, config, count, due))
+
+
+async def _timers_started(directory: Path, config: StoreConfig, count: int, due: int) -> Mapping[str, float]:
+    store, clock, loop = (
+        MessageStore.open(directory, config, disk=UnsyncedDisk()),
+        SystemClock(),
+        asyncio.get_running_loop(),
+    )
+    writer = MessageWriter(
+        store, AckQueue(), clock, loop, level=AckLevel(1), sync_flush=False, flush_timeout_ms=5000,
+        copies_timeout_ms=3000, pending_max=1000, is_awaited=lambda: False,
+    )  # fmt: skip
+    service = TimerService(store, writer, clock, store_host=HOST)
+    began = loop.time()
+    service.start()
+    longest, delivered, turns = 0.0, 0.0, time.thread_time()
+    while service.waiting < count - due or service.delivered < due:
+        await asyncio.sleep(0)
+        longest, turns = max(longest, time.thread_time() - turns), time.thread_time()
+        if not delivered and service.delivered >= due:
+            delivered = loop.time() - began
+    taken = loop.time() - began
+    await service.stop()
+    await until(lambda: store.dispatched == store.appended, "what was delivered to be dispatched")
+    store.abandon()
+    shutil.rmtree(directory)
+    return {"delivered": (delivered or taken) * 1000, "known": taken * 1000, "longest": longest * 1000}
+
+
 def _put_off(together: int, run: Run) -> Mapping[str, float]:
     """One sender, one message at a time; what its sends leave to do is done after so many of them, as on a timer."""
     load_arrays()  # a broker does that after its start
@@ -243,6 +295,16 @@ def _many_queues(count: int, turn_ms: float, rounds: int) -> Benchmark:
 
 
 BENCHMARKS = {
+    "timers": Benchmark(
+        what="A start with 1,000,000 timers that wait, 100 of them due, against 1,000; their log is in memory.",
+        figures={
+            "delivered": Figure("ms", "less", goal=2000, what="until all that were due are delivered"),
+            "known": Figure("ms", "less", what="until the times of all are known"),
+            "longest": Figure("ms", "less", goal=20, what="longest turn of the loop meanwhile, processor time"),
+        },
+        sides=_sides(_timers, 1_000_000, 1000),
+        rounds=3,
+    ),
     "queues": _many_queues(10_000, 20, 3),
     "queues-50000": _many_queues(50_000, 50, 1),
     "put-off": Benchmark(

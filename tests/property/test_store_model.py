@@ -310,6 +310,7 @@ class Machine:
         self.rebuild, self.was_full = None, False
         copy.flush_once()
         self.model.durable = copy.appended
+        self.model.settled = copy.appended  # the marks it was told numbers by were confirmed, or it was not promoted
         self.check()
 
     def truncate(self) -> None:

@@ -358,6 +358,7 @@ class Broker:
         self.progress = Progress(store, topics, offsets, members, stats, clock, name)
         self.pulls = PullHandlers(store, topics, groups, offsets, members, live, clock, self._loop, stats)
         self.sends = SendHandlers(topics, groups, members, self.writer, self.locks, live, clock, self.store_host, stats)
+        self.services.timers.warm_log = self.pulls.warm_log
         self.sends.timers_waiting = lambda: self.services.timers.waiting
         self.idempotence = self.sends.idempotence = IdempotentSends(store, self.root / "config")
         self.clients = ClientHandlers(topics, groups, members, live, clock)

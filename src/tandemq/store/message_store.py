@@ -201,7 +201,7 @@ class MessageStore:
         self.recovered = recovery.run(self._dispatcher)
         if views.confirmed is not None:
             views.confirmed = max(views.confirmed, self.dispatched)
-        views.queue_table.starts_changed |= starts is None or starts.offset != self.first_offset
+        views.know_starts_at(self.first_offset)
         self._dispatcher.on_topic_deleted = None
         if self.dispatched < self.appended:
             self.number_undispatched()

@@ -391,6 +391,13 @@ class Views:
         self._starts_file.replacement(encode_starts(starts))()
         self.starts = starts  # not before: without room for it the log still begins where it did
 
+    def know_starts_at(self, first_offset: int) -> None:
+        """Learns from recovered queues what `queue-starts` does not say: a crash came before what it tells of went."""
+        if self.starts is None or self.starts.offset != first_offset:
+            self.queue_table.starts_changed = True
+            if self.starts is not None:
+                self.starts = self.queue_table.starts(first_offset)
+
     def _current_starts(self, now: QueueStarts) -> QueueStarts:
         """Returns what is to be saved with a checkpoint: numbers at the first offset do not change while it stays."""
         known = self.starts

@@ -19,11 +19,12 @@ import logging
 from collections.abc import Callable, Mapping
 
 from tandemq.broker.new_message import NewMessage
-from tandemq.broker.record_slices import messages_of
 from tandemq.broker.services.rounds import in_rounds
 from tandemq.broker.services.timer_copies import CLOCK_SLACK_MS, OUT_MS, DeliveredCopies, Superseded, rolled
 from tandemq.broker.services.timer_heap import TimerHeap, TimerProgress
+from tandemq.broker.services.timer_times import out_ms, times_in
 from tandemq.broker.services.undeliverable import Undeliverable
+from tandemq.broker.warm_log import WarmLog
 from tandemq.broker.write_gate import WriteRefused
 from tandemq.broker.writer import MessageWriter
 from tandemq.clock import Clock
@@ -34,6 +35,7 @@ from tandemq.formats.timer_checkpoint import TimerCheckpoint
 from tandemq.model.message import REAL_QUEUE_ID, REAL_TOPIC, StoredMessage, encode_properties
 from tandemq.model.topic import TIMER_TOPIC, topic_name_problem
 from tandemq.store.message_store import MessageStore
+from tandemq.store.results import GetResult
 
 log = logging.getLogger(__name__)
 
@@ -90,6 +92,10 @@ def _due(properties: Mapping[str, str], now_ms: int) -> int:
     raise BadTimer("the message names no time")
 
 
+class _Cold(Exception):
+    """What is to be read is being brought into memory."""
+
+
 class TimerService:
     """Runs only while the broker writes."""
 
@@ -109,6 +115,10 @@ class TimerService:
         self._writer = writer
         self._clock = clock
         self._store_host = store_host
+        self.warm_log: WarmLog | None = None
+        """Brings what is on disk only into memory first; without it a read may wait for the disk."""
+        self._warmed = -1
+        """Where in the log it was asked to last."""
         self.heap = TimerHeap()
         self._next = 0
         """The next queue offset to load"""
@@ -166,6 +176,8 @@ class TimerService:
         try:
             if self._load() or self._look_for_copies() or self._deliver() >= BATCH_MAX:
                 return 0
+        except _Cold:
+            return None
         except (StoreError, WriteRefused) as error:
             log.warning("timer messages wait: %s", error)
             return RETRY_SECONDS
@@ -178,23 +190,42 @@ class TimerService:
         self._next = max(self._next, first)
         if self._next >= last:
             return False
-        found = self._store.reader.get(TIMER_TOPIC, MESSAGES_QUEUE, self._next, READ_BATCH, READ_BYTES, None)
-        for message in messages_of(found.slices):
-            due = out_ms(message)
-            if due is None:
-                continue
+        found = self._read(self._next, READ_BATCH, READ_BYTES)
+        # A message that waits long comes up early enough to be appended again before retention takes it.
+        times = times_in(
+            found.slices,
+            wait_max_ms=ROLL_MS,
+            overdue_ms=self._began_ms,
+            is_settled=self._is_settled if self._next < self._settled_to else None,
+        )
+        self.heap.add_many(times.waiting)
+        for message in times.marked:
             self._superseded.note(message)
-            is_overdue = due <= self._began_ms
-            # A message that waits long comes up early enough to be appended again before retention takes it.
-            due = min(due, message.store_timestamp + ROLL_MS)
-            if not any(known.is_settled(message.queue_offset, due) for known in (self._loaded, self._told)):
-                self.heap.add(due, message.queue_offset)
-                if is_overdue:
-                    self._copies.ask(message, due)
+        for message, comes_up in times.overdue:
+            self._copies.ask(message, comes_up)
         if found.next_offset <= self._next:
             return False
         self._next = found.next_offset
         return True
+
+    @property
+    def _settled_to(self) -> int:
+        """Above this offset nothing is known to be settled."""
+        return max(max(known.settled_below, known.seen_below) for known in (self._loaded, self._told))
+
+    def _is_settled(self, queue_offset: int, due_ms: int) -> bool:
+        return self._loaded.is_settled(queue_offset, due_ms) or self._told.is_settled(queue_offset, due_ms)
+
+    def _read(self, offset: int, count_max: int, bytes_max: int) -> GetResult:
+        """Returns messages if they may be in memory; has them read and raises _Cold else: the next round finds them."""
+        found = self._store.reader.get(TIMER_TOPIC, MESSAGES_QUEUE, offset, count_max, bytes_max, None)
+        first, last = found.first_physical_offset, found.last_physical_offset
+        if self.warm_log is None or not found.slices or first == self._warmed or self.warm_log.is_warm(first, last):
+            return found
+        self._warmed = first
+        if self.warm_log.soon(found.slices, first, last, self._wake.set):
+            raise _Cold
+        return found
 
     def _look_for_copies(self) -> bool:
         """Takes out what the log says was delivered; returns whether there is more to look at."""
@@ -207,9 +238,13 @@ class TimerService:
         return delivered is not None
 
     def _deliver(self) -> int:
-        now, count = self._clock.wall_ms(), 0
+        now, count, cold = self._clock.wall_ms(), 0, None
         while count < BATCH_MAX and (head := self.heap.peek()) is not None and head[0] <= now:
-            found = self._store.reader.get(TIMER_TOPIC, MESSAGES_QUEUE, head[1], 1, 1, None)
+            try:
+                found = self._read(head[1], 1, 1)
+            except _Cold as error:
+                cold = error
+                break
             if found.slices:
                 self._put(parse_record(found.slices[0]), now)
             else:
@@ -221,6 +256,8 @@ class TimerService:
             head = self.heap.peek()
             self._read_ms, self._seen = (now if head is None else min(now, head[0] - 1)), self._next
             self._schedule_progress()
+        if cold is not None:
+            raise cold
         return count
 
     def _put(self, message: StoredMessage, now_ms: int) -> None:
@@ -307,9 +344,3 @@ def told_progress(checkpoint: TimerCheckpoint | None) -> TimerProgress:
     if checkpoint is None:
         return TimerProgress()
     return TimerProgress(max(0, checkpoint.read_ms - 1 - CLOCK_SLACK_MS), 0, checkpoint.seen_below)
-
-
-def out_ms(message: StoredMessage) -> int | None:
-    """Returns when the message is due, None if it does not say."""
-    text = message.properties.get(OUT_MS, "")
-    return int(text) if text.isdecimal() and len(text) <= 15 else None

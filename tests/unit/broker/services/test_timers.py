@@ -2,6 +2,7 @@
 
 import asyncio
 import dataclasses
+from collections.abc import Callable
 
 import pytest
 
@@ -450,3 +451,37 @@ def test_two_messages_alike_are_both_delivered() -> None:
 async def _waiting(parts: BrokerParts) -> list[StoredMessage]:
     await parts.settle()
     return parts.read(TIMER_TOPIC, 0)
+
+
+def test_what_is_on_disk_only_is_read_by_a_worker_first() -> None:
+    """A service that starts with a million timers must not stop the loop at every page of an old log."""
+
+    class Cold:
+        def __init__(self) -> None:
+            self.asked: list[tuple[int, int]] = []
+            self.then: list[Callable[[], None]] = []
+
+        def is_warm(self, first: int, last: int) -> bool:
+            return False
+
+        def soon(self, slices: list[memoryview], first: int, last: int, then: Callable[[], None]) -> bool:
+            self.asked.append((first, last))
+            self.then.append(then)
+            return True
+
+    async def story() -> None:
+        parts = BrokerParts()
+        service, cold = _service(parts), Cold()
+        service.warm_log = cold  # type: ignore[assignment]
+        _timed(parts, 10, b"one")
+        await parts.settle()
+        service.start()
+        await parts.settle()
+        assert (service.waiting, len(cold.asked)) == (0, 1)
+        cold.then.pop()()
+        await parts.settle()
+        assert (service.waiting, len(cold.asked)) == (1, 1)
+        assert await _advance(parts, service, 10) == [b"one"]
+        await service.stop()
+
+    asyncio.run(story())
