@@ -26,6 +26,9 @@ class TextCache(Generic[V]):
         self.size = 0
         """Characters held."""
 
+    def __contains__(self, text: str) -> bool:
+        return text in self._made
+
     def __call__(self, text: str) -> V:
         with self._lock:
             if text in self._made:

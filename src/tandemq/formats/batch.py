@@ -90,10 +90,13 @@ class MessageBatch:
         return offsets, parts
 
 
-def parse_batch(body: Buffer) -> MessageBatch:
-    """Returns the batch in a body, its elements as slices of it; raises CorruptRecord if they do not add up."""
+def parse_batch(body: Buffer, count_max: int | None = None) -> MessageBatch:
+    """Returns the batch in a body, its elements as slices of it.
+
+    Raises CorruptRecord if they do not add up, or as soon as there are more than `count_max`.
+    """
     view = memoryview(body)
-    starts = _starts(view)
+    starts = _starts(view, count_max)
     if len(starts) >= LARGE_COUNT_MIN:
         from tandemq.formats.batch_arrays import ArrayBatch  # numpy takes a tenth of a second to load
 
@@ -103,7 +106,7 @@ def parse_batch(body: Buffer) -> MessageBatch:
     return MessageBatch(split_batch(body))
 
 
-def _starts(view: memoryview) -> list[int]:
+def _starts(view: memoryview, count_max: int | None) -> list[int]:
     """Returns where elements begin if their sizes lead exactly to the end, else nothing."""
     found, size_at = list[int](), _INT.unpack_from
     position, end = 0, len(view)
@@ -112,6 +115,8 @@ def _starts(view: memoryview) -> list[int]:
         size: int = size_at(view, position)[0]
         if size < ELEMENT_FIXED:
             return []
+        if count_max is not None and len(found) > count_max:
+            raise CorruptRecord(f"a batch of more than {count_max} messages: their records would be too large together")
         position += size
     return found if position == end else []
 

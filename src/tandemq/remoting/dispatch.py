@@ -129,11 +129,18 @@ class RequestDispatcher:
         if self._admit is not None and not self._is_admitted(connection, frame, code, send.topic):
             return
         self.requests += 1
+        turns = self._turns
+        began = turns.clock() if turns is not None else 0.0
         try:
             reply = handler(connection, opaque, flag, send, body)
         except Exception as error:
             self._fail(connection, opaque, flag, code, error)
             return
+        finally:
+            if turns is not None:
+                took = turns.clock() - began
+                connection.spent += took
+                turns.ran(code, took)
         if reply is not None and not flag & ONEWAY_FLAG:
             connection.send(reply if isinstance(reply, bytes) else _encode_reply(reply, opaque))
 

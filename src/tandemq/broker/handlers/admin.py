@@ -34,6 +34,7 @@ from tandemq.model.topic import TopicConfig
 from tandemq.remoting.access.needs import CLUSTER, GET, UPDATE, Need, may, needs, on_cluster, on_group, on_topic
 from tandemq.remoting.connection import Connection
 from tandemq.remoting.dispatch import Handler
+from tandemq.remoting.slices import Slices
 from tandemq.store.message_store import MessageStore
 
 RUNTIME_INFO_FOR_ALL = ("brokerVersion", "brokerVersionDesc", "tandemqIdempotentSends")
@@ -203,17 +204,26 @@ class AdminHandlers:
         return _json(command, {"statsDay": day, "statsHour": hour, "statsMinute": minute})
 
     @needs(on_topic("topic", GET), on_group("consumerGroup", GET, if_given=True))
-    def consume_queue(self, connection: Connection, command: Command) -> bytes:
+    async def consume_queue(self, connection: Connection, command: Command) -> bytes:
         ext = command.ext
         topic, queue_id = text_field(ext, "topic"), int_field(ext, "queueId")
-        if (topic, queue_id) not in set(self._store.reader.queues()):
+        if (topic, queue_id) not in self._store.reader.queues():
             raise ReplyError(ResponseCode.SYSTEM_ERROR, f"{queue_id}@{topic} is not exist!")
         index = int_field(ext, "index")
         count = min(max(int_field(ext, "count"), 0), QUEUE_ENTRIES_MAX)
         first, last = self._store.reader.queue_range(topic, queue_id)
         body: dict[str, Any] = {"maxQueueIndex": last, "minQueueIndex": first}
         evaluate = self._describe_filter(ext.get("consumerGroup"), topic, body)
-        body["queueData"] = [_entry_json(record, evaluate) for record in self._records(topic, queue_id, index, count)]
+        slices, entries = Slices(self._clock), list[dict[str, Any]]()
+        while len(entries) < count:
+            # Bodies of megabytes are looked at one by one; nothing of the log is held while others have their turn.
+            got = self._store.reader.get(topic, queue_id, index, 1, 1, None)
+            if not got.slices:
+                break
+            entries += [_entry_json(record, evaluate) for record in split_records(got.slices)]
+            index = got.next_offset
+            await slices.breathe()
+        body["queueData"] = entries
         return _json(command, body)
 
     @needs(on_group("group", GET))
@@ -234,9 +244,9 @@ class AdminHandlers:
         on_group("filterGroups", GET, if_given=True, separator=","),
         on_group("compareGroup", GET, if_given=True),
     )
-    def correction_offset(self, connection: Connection, command: Command) -> bytes:
+    async def correction_offset(self, connection: Connection, command: Command) -> bytes:
         """Answers with the lowest offset of all groups but some on each queue (QUERY_CORRECTION_OFFSET)."""
-        ext = command.ext
+        ext, answer = command.ext, LongAnswer(self._clock)
         topic = text_field(ext, "topic")
         skipped = set(ext.get("filterGroups", "").split(","))
         lowest: dict[int, int] = {}
@@ -245,10 +255,12 @@ class AdminHandlers:
                 continue
             for queue_id, offset in self._offsets.of(group, topic).items():
                 lowest[queue_id] = min(offset, lowest.get(queue_id, offset))
+            await answer.breathe()
         for queue_id, offset in self._offsets.of(ext.get("compareGroup", ""), topic).items():
             if lowest.get(queue_id, 0) > offset:
                 lowest[queue_id] = 2**63 - 1
-        return _json(command, {"correctionOffsets": lowest})
+        listed = await answer.joined(member(*entry) for entry in lowest.items())
+        return answer.encoded(command, b'{"correctionOffsets":{%b}}' % listed)
 
     @needs(on_group("group", UPDATE), on_topic("topic", UPDATE))
     def group_forbidden(self, connection: Connection, command: Command) -> bytes:
@@ -267,16 +279,6 @@ class AdminHandlers:
         if topic is None:
             raise ReplyError(ResponseCode.TOPIC_NOT_EXIST, f"topic[{name}] not exist")
         return topic
-
-    def _records(self, topic: str, queue_id: int, index: int, count: int) -> list[memoryview]:
-        found: list[memoryview] = []
-        while len(found) < count:
-            got = self._store.reader.get(topic, queue_id, index, count - len(found), 1 << 20, None)
-            if not got.slices:
-                break
-            found += split_records(got.slices)
-            index = got.next_offset
-        return found
 
     def _describe_filter(
         self, group: str | None, topic: str, body: dict[str, Any]

@@ -26,6 +26,7 @@ from tandemq.codec.heartbeat import ConsumerGroupInfo, Heartbeat, decode_heartbe
 from tandemq.errors import ConnectionLost, ReplyError
 from tandemq.model.topic import RETRY_PREFIX, topic_name_problem
 from tandemq.remoting.access.needs import GET, SUB, group_need, needs, on_group, require, topic_need
+from tandemq.remoting.beside import Beside
 from tandemq.remoting.connection import Connection
 from tandemq.remoting.dispatch import Handler
 
@@ -52,6 +53,7 @@ class ClientHandlers:
         self._live = live
         self._clock = clock
         self._notices = GroupNotices(self._to_tell)
+        self._beside = Beside()
 
     def handlers(self) -> dict[int, Handler]:
         return {
@@ -70,7 +72,7 @@ class ClientHandlers:
         body = bytes(command.body)
 
         async def later() -> bytes:
-            told, parsed = await asyncio.to_thread(_read, body)
+            told, parsed = await self._beside(_read, body)
             if not connection.is_open:
                 raise ConnectionLost("the client went while its heartbeat was read")
             # The groups are taken in a few at a time: the first time, each is a group and a topic to create.
@@ -177,7 +179,7 @@ class ClientHandlers:
         return encode_response(command.opaque, ResponseCode.SUCCESS, None, None, body)
 
     @needs()
-    def check_config(self, connection: Connection, command: Command) -> bytes:
+    async def check_config(self, connection: Connection, command: Command) -> bytes:
         """Says whether a non-tag filter would be accepted; Java asks before it starts to consume with one."""
         wanted = subscription_of(load_request(command.body, "checkClientRequestBody").get("subscriptionData"))
         try:
@@ -185,7 +187,7 @@ class ClientHandlers:
         except BadExpression as error:
             raise ReplyError(ResponseCode.SUBSCRIPTION_PARSE_FAILED, str(error)) from None
         if not parsed.is_tag:
-            message_filter(parsed, property_filter=self._live.broker.enable_property_filter)
+            await self._beside(message_filter, parsed, property_filter=self._live.broker.enable_property_filter)
         return encode_response(command.opaque, ResponseCode.SUCCESS)
 
     # changes --------------------------------------------------------------------------------------------------------

@@ -20,6 +20,9 @@ from tandemq.remoting.dispatch import Handler
 from tandemq.replication.metadata import LOG_END, SINCE
 from tandemq.store.message_store import GetStatus, MessageStore
 
+QUEUES_AT_ONCE = 1024
+"""Offsets of one group on one topic that are written without a break; a topic may have 65,536 queues."""
+
 
 class OffsetHandlers:
     """Questions and commits about offsets."""
@@ -136,7 +139,13 @@ class OffsetHandlers:
             return await table_for_slave(self._offsets, command, lambda: {LOG_END: str(self._true_at())})
         answer, head = LongAnswer(self._clock), fastjson.dumps(self._offsets.members())[:-1]
         ((_, entries),) = self._offsets.maps()
-        table = await answer.joined(member(*entry) for entry in entries)
+        held = list(entries)
+        pieces = [await answer.joined(member(*entry) for entry in held if len(entry[1]) <= QUEUES_AT_ONCE)]
+        for key, queues in held:
+            if len(queues) > QUEUES_AT_ONCE:
+                listed = await answer.joined(member(*entry) for entry in list(queues.items()))
+                pieces.append(b"%b:{%b}" % (fastjson.dumps(key), listed))
+        table = b",".join(filter(None, pieces))
         return answer.encoded(command, b'%b,"offsetTable":{%b}}' % (head, table), {LOG_END: str(self._true_at())})
 
 

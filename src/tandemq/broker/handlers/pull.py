@@ -9,12 +9,14 @@ Unlike upstream a pull is never refused because its subscription is newer than t
 """
 
 import asyncio
+import contextlib
 import logging
 import os
 from collections import deque
+from collections.abc import Awaitable
 
 from tandemq.broker.config import BrokerRole
-from tandemq.broker.filters import EVERYTHING, MessageFilter, message_filter
+from tandemq.broker.filters import EVERYTHING, MessageFilter, message_filter, takes_long
 from tandemq.broker.live_config import LiveConfig
 from tandemq.broker.long_polling import ParkedPull, ParkedPulls, Queue
 from tandemq.broker.record_slices import split_records
@@ -32,6 +34,7 @@ from tandemq.codec.command import ONEWAY_FLAG, Command, encode_response, respons
 from tandemq.errors import MalformedBody, ReplyError
 from tandemq.model.topic import PERM_READ, SubscriptionGroupConfig, TopicConfig
 from tandemq.remoting.access.needs import SUB, needs, on_group, on_topic
+from tandemq.remoting.beside import Beside
 from tandemq.remoting.connection import Connection
 from tandemq.remoting.dispatch import Handler
 from tandemq.store.message_store import GetResult, GetStatus, MessageStore
@@ -147,6 +150,7 @@ class PullHandlers:
         self._timer: asyncio.TimerHandle | None = None
         self._timer_at = 0.0
         self._ram = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
+        self._beside = Beside()
         self.warm_log = WarmLog(store, loop, lambda: self.memory_window)
 
     def handlers(self) -> dict[int, Handler]:
@@ -160,7 +164,20 @@ class PullHandlers:
     # requests -------------------------------------------------------------------------------------------------------
 
     @needs(on_topic("topic", SUB), on_group("consumerGroup", SUB))
-    def pull(self, connection: Connection, command: Command) -> bytes | None:
+    def pull(self, connection: Connection, command: Command) -> bytes | Awaitable[bytes | None] | None:
+        if takes_long(command.ext.get("subscription"), command.ext.get("expressionType")):
+            return self._pull_compiled(connection, command)
+        return self._pull(connection, command)
+
+    async def _pull_compiled(self, connection: Connection, command: Command) -> bytes | None:
+        """Compiles the filter beside the loop first; the pull finds it then, unless it has no use for it."""
+        ext = command.ext
+        with contextlib.suppress(BadExpression, ReplyError, MalformedBody):  # the pull says in order what is wrong
+            wanted = parse_subscription(ext.get("topic", ""), ext["subscription"], ext["expressionType"], 0)
+            await self._beside(message_filter, wanted, property_filter=True)
+        return self._pull(connection, command) if connection.is_open else None
+
+    def _pull(self, connection: Connection, command: Command) -> bytes | None:
         try:
             pull = self._checked(connection, command)
         except (ReplyError, MalformedBody) as error:

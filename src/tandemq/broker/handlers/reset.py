@@ -6,6 +6,7 @@ than 5.0 are told as well (RESET_CONSUMER_CLIENT_OFFSET), each in the form its l
 they hold of the queue.
 """
 
+import asyncio
 import logging
 from collections.abc import Callable, Iterable, Mapping
 from itertools import islice
@@ -15,7 +16,7 @@ from tandemq.broker.long_answers import LongAnswer, member
 from tandemq.broker.replies import bool_field, int_field, text_field
 from tandemq.broker.tables.groups import GroupTable
 from tandemq.broker.tables.members import Members
-from tandemq.broker.tables.offsets import OffsetTable
+from tandemq.broker.tables.offsets import ENTRIES_MAX, OffsetTable
 from tandemq.broker.tables.topics import TopicTable
 from tandemq.clock import Clock
 from tandemq.codec import bodies, fastjson
@@ -26,6 +27,7 @@ from tandemq.model.topic import QueueRef, TopicConfig
 from tandemq.remoting.access.needs import GET, UPDATE, needs, on_group, on_topic, require, topic_need
 from tandemq.remoting.connection import Connection
 from tandemq.remoting.dispatch import Handler
+from tandemq.remoting.slices import Slices
 from tandemq.store.message_store import MessageStore
 
 log = logging.getLogger(__name__)
@@ -93,14 +95,16 @@ class ResetHandlers:
             group, len(targets), topic.name, shown, ", …" if len(shown) < len(targets) else "", connection.peer,
         )  # fmt: skip
         name = self._live.broker.broker_name
-        table = {QueueRef(topic.name, name, queue_id): offset for queue_id, offset in targets.items()}
-        self._tell_members(group, topic.name, timestamp, bool_field(ext, "isForce"), table)
-        listed = await answer.joined(member(bodies.queue_key(queue), offset) for queue, offset in table.items())
+        await self._tell_members(group, topic.name, timestamp, bool_field(ext, "isForce"), targets)
+        listed = await answer.joined(
+            member(bodies.queue_key(QueueRef(topic.name, name, queue_id)), offset)
+            for queue_id, offset in targets.items()
+        )
         return answer.encoded(command, b'{"offsetTable":{%b}}' % listed)
 
     @needs(on_group("srcGroup", GET), on_group("destGroup", UPDATE), on_topic("topic", UPDATE, if_given=True))
-    def clone(self, connection: Connection, command: Command) -> bytes:
-        ext = command.ext
+    async def clone(self, connection: Connection, command: Command) -> bytes:
+        ext, slices = command.ext, Slices(self._clock)
         source, target = text_field(ext, "srcGroup"), text_field(ext, "destGroup")
         if target not in self._groups and self._groups.find_or_create(target) is None:
             raise ReplyError(ResponseCode.SUBSCRIPTION_GROUP_NOT_EXIST, f"Group {target} does not exist")
@@ -111,7 +115,9 @@ class ResetHandlers:
             if topic not in self._topics or (unread and not bool_field(ext, "offline")):
                 continue
             require(command, topic_need(topic, UPDATE))
-            self._offsets.clone(source, target, topic)
+            if not self._offsets.clone(source, target, topic):
+                raise ReplyError(ResponseCode.SYSTEM_BUSY, f"topic {topic}: no room for more offsets ({ENTRIES_MAX})")
+            await slices.breathe()
         return encode_response(command.opaque, ResponseCode.SUCCESS)
 
     def _topic(self, name: str) -> TopicConfig:
@@ -138,19 +144,22 @@ class ResetHandlers:
             return self._store.reader.queue_range(topic, queue_id)[1]
         return self._store.reader.search_by_time(topic, queue_id, timestamp)
 
-    def _tell_members(self, group: str, topic: str, timestamp: int, force: bool, table: Mapping[QueueRef, int]) -> None:
+    async def _tell_members(
+        self, group: str, topic: str, timestamp: int, force: bool, targets: Mapping[int, int]
+    ) -> None:
         live = self._members.consumer_group(group)
         if live is None:
             return
         ext = {"topic": topic, "group": group, "timestamp": str(timestamp), "isForce": "true" if force else "false"}
         told: dict[bool, bytes] = {}
         """Bodies by whether C++ reads them: each is made once, if somebody needs it."""
-        for one in live.members.values():
+        name = self._live.broker.broker_name
+        for one in list(live.members.values()):
             if one.version >= SERVER_SIDE_SINCE:
                 continue
             is_cpp = one.language == "CPP"
             if is_cpp not in told:
-                told[is_cpp] = _reset_body(is_cpp, table)
+                told[is_cpp] = await asyncio.to_thread(_reset_body, is_cpp, topic, name, targets)
             request = Command(RequestCode.RESET_CONSUMER_CLIENT_OFFSET, dict(ext), told[is_cpp])
             try:
                 one.connection.send_oneway(request)
@@ -158,8 +167,12 @@ class ResetHandlers:
                 log.info("client %s was not told of a reset: %s", one.client_id, error)
 
 
-def _reset_body(is_cpp: bool, table: Mapping[QueueRef, int]) -> bytes:
-    """Returns the body as the client reads it: C++ a list, everybody else a map with queues as keys."""
+def _reset_body(is_cpp: bool, topic: str, broker_name: str, targets: Mapping[int, int]) -> bytes:
+    """Returns the body as the client reads it: C++ a list, everybody else a map with queues as keys.
+
+    It is made beside the loop: a topic may have 65,536 queues.
+    """
+    table = {QueueRef(topic, broker_name, queue_id): offset for queue_id, offset in targets.items()}
     if is_cpp:
         rows = [{**bodies.queue_json(queue), "offset": offset} for queue, offset in table.items()]
         return fastjson.dumps_unquoted({"offsetTable": rows})

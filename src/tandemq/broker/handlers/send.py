@@ -39,7 +39,7 @@ from tandemq.errors import ReplyError
 from tandemq.formats import envelope
 from tandemq.formats.batch import parse_batch
 from tandemq.formats.compression import decompress
-from tandemq.formats.record import PROPERTIES_MAX, TOPIC_V1_MAX
+from tandemq.formats.record import FIXED_SIZE_V4, PROPERTIES_MAX, TOPIC_V1_MAX
 from tandemq.model.ack_level import AckLevel
 from tandemq.model.message import (
     ACK_COPIES,
@@ -482,7 +482,7 @@ class SendHandlers:
             # The C++ client compresses the batch as a whole; its elements are stored plain.
             body = decompress(body, sys_flag, size_max=self._live.store.message_size_max)
             sys_flag &= ~(COMPRESSED | COMPRESSION_MASK)
-        batch = parse_batch(body)
+        batch = parse_batch(body, self._live.store.record_size_max // FIXED_SIZE_V4)
         if not len(batch):
             raise ReplyError(ResponseCode.MESSAGE_ILLEGAL, "the batch has no message")
         if batch.properties_size_max > PROPERTIES_MAX:

@@ -5,10 +5,10 @@ A lower offset overwrites a higher one (upstream's rule: consumers rewind on pur
 because ali-ons sends -1 for "unknown".
 """
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from typing import Any
 
-from tandemq.broker.tables.changes import Changes
+from tandemq.broker.tables.changes import KEYS_MAX, Changes
 from tandemq.codec import bodies
 from tandemq.errors import MalformedBody
 from tandemq.model.topic import DataVersion
@@ -96,13 +96,18 @@ class OffsetTable:
         """Returns (topic, group) -> queue -> offset; read only."""
         return self._by_key
 
-    def clone(self, source_group: str, target_group: str, topic: str) -> None:
-        """Lets the target group start where the source group is (CLONE_GROUP_OFFSET)."""
-        if (queues := self._by_key.get((topic, source_group))) is not None:
+    def clone(self, source_group: str, target_group: str, topic: str) -> bool:
+        """Lets the target group start where the source group is (CLONE_GROUP_OFFSET); returns False if there is no
+        room."""
+        if (queues := self._by_key.get((topic, source_group))) is not None and source_group != target_group:
+            if self._count + len(queues) > ENTRIES_MAX:
+                return False
             self._drop(topic, target_group)
             self._new(topic, target_group).update(queues)
+            self._count += len(queues)
             self._note(topic, target_group, queues)
             self._changed()
+        return True
 
     def remove_topic(self, topic: str) -> None:
         """Forgets every group's offsets on a topic."""
@@ -115,8 +120,13 @@ class OffsetTable:
         self._resets = {key: queues for key, queues in self._resets.items() if key[1] != group}
 
     def set_reset(self, group: str, topic: str, queue_id: int, offset: int) -> None:
-        """Lets the group's next pull of this queue go on at `offset`; commits until then don't count."""
-        self._resets.setdefault((topic, group), {})[queue_id] = offset
+        """Lets the group's next pull of this queue go on at `offset`; commits until then don't count.
+
+        Of a group without room for its offset no reset is kept either.
+        """
+        held = self._by_key.get((topic, group))
+        if self._count < ENTRIES_MAX or (held is not None and queue_id in held):
+            self._resets.setdefault((topic, group), {})[queue_id] = offset
         self.commit(group, topic, queue_id, offset)
 
     def has_reset(self, group: str, topic: str, queue_id: int) -> bool:
@@ -238,7 +248,7 @@ class OffsetTable:
         self._groups_of.setdefault(topic, {})[group] = None
         return queues
 
-    def _drop(self, topic: str, group: str) -> None:
+    def _drop(self, topic: str, group: str, *, noted: bool = True) -> None:
         queues = self._by_key.pop((topic, group), None)
         if queues is None:
             return
@@ -247,17 +257,29 @@ class OffsetTable:
             del index[key][other]
             if not index[key]:
                 del index[key]
-        self._note(topic, group, queues)
+        if noted:
+            self._note(topic, group, queues)
 
     def _remove(self, keys: list[tuple[str, str]]) -> None:
+        many = sum(len(self._by_key[key]) for key in keys) > KEYS_MAX
         for topic, group in keys:
-            self._drop(topic, group)
+            self._drop(topic, group, noted=not many)
+        if many:
+            self._replaced()
         self._changed()
 
-    def _note(self, topic: str, group: str, queues: Iterable[int]) -> None:
+    def _note(self, topic: str, group: str, queues: Collection[int]) -> None:
+        if len(queues) > KEYS_MAX:
+            self._replaced()
+            return
         for queue_id in queues:
             self.dirty = True
             self.changes.note((topic, group, queue_id))
+
+    def _replaced(self) -> None:
+        """Notes that so much changed that nobody is told one by one: that takes longer than the whole table."""
+        self.dirty = True
+        self.changes.replaced()
 
     def _changed(self) -> None:
         self.version = self.version.next(self._wall_ms(), self.state_version)

@@ -185,7 +185,8 @@ def test_a_filter_is_checked_before_a_client_starts(kind: str, expression: str, 
         wanted = {"topic": "T", "subString": expression, "expressionType": kind}
         body = json.dumps({"clientId": "c", "group": "g", "subscriptionData": wanted}).encode()
         try:
-            reply = decoded(s.handlers.check_config(FakeConnection(), Command(46, body=body)))[0].code  # type: ignore[arg-type]
+            told = await s.handlers.check_config(FakeConnection(), Command(46, body=body))  # type: ignore[arg-type]
+            reply = decoded(told)[0].code
         except ReplyError as error:
             reply = error.code
         assert reply == code
