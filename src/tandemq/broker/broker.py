@@ -702,8 +702,9 @@ class Broker:
             self.delay_schedule.flushed(self.store.flushed)
             self.delay_file.mark()
 
-    def _scan_members(self) -> None:
-        self.clients.expire()
+    async def _scan_members(self) -> None:
+        while self.clients.expire():  # noqa: ASYNC110  # a part in each turn: thousands may be behind a cut link
+            await asyncio.sleep(0)
         self.locks.expire(self.clock.monotonic())
 
     async def _tick_stats(self) -> None:

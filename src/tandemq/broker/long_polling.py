@@ -13,6 +13,8 @@ from typing import Generic, TypeVar
 Queue = tuple[str, int]
 T = TypeVar("T")
 
+EXPIRED_IN_TURN = 128
+"""Pulls that are answered in one turn of the loop because they waited long enough: a few milliseconds of writing."""
 SIZE_MAX = 1 << 19
 """Characters of the expressions that parked pulls wait with, each counted once: some 50 MiB of compiled filters."""
 
@@ -108,10 +110,14 @@ class ParkedPulls(Generic[T]):
         """Takes out everything: the broker stops, or its role changed."""
         return self.take(list(self._by_queue))
 
-    def expire(self, now: float) -> list[ParkedPull[T]]:
-        """Takes out the pulls whose deadline is not after `now`."""
-        due = []
-        while self._deadlines and (not self._deadlines[0].is_parked or self._deadlines[0].deadline <= now):
+    def expire(self, now: float, count_max: int = EXPIRED_IN_TURN) -> list[ParkedPull[T]]:
+        """Takes out the pulls whose deadline is not after `now`, so many at most; `next_deadline` tells of the rest."""
+        due: list[ParkedPull[T]] = []
+        while (
+            len(due) < count_max
+            and self._deadlines
+            and (not self._deadlines[0].is_parked or self._deadlines[0].deadline <= now)
+        ):
             pull = self._pop_deadline()
             if pull.is_parked:
                 self._remove(pull)

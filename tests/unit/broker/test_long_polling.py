@@ -34,6 +34,16 @@ def test_deadlines_come_in_their_order() -> None:
     assert parked.expire(29.9) == []
 
 
+def test_many_that_waited_long_enough_are_taken_out_in_parts() -> None:
+    parked: ParkedPulls[str] = ParkedPulls(10)
+    for number in range(5):
+        parked.park(pull(deadline=10.0, name=str(number)))
+    assert len(parked.expire(20.0, 3)) == 3
+    assert parked.next_deadline == 10.0, "the rest is due"
+    assert len(parked.expire(20.0, 3)) == 2
+    assert parked.next_deadline is None
+
+
 def test_there_is_room_for_so_many() -> None:
     parked: ParkedPulls[str] = ParkedPulls(1)
     assert parked.park(pull())

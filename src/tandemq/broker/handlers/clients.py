@@ -35,6 +35,8 @@ log = logging.getLogger(__name__)
 CLIENT_ID_LENGTH_MAX = 512
 LARGE_BODY_MIN = 32 * 1024
 """Heartbeats of more bytes are read beside the loop."""
+EXPIRED_IN_TURN = 128
+"""Silent consumers, and as many producers, that are dropped in one turn of the loop."""
 GROUPS_PER_TURN = 64
 """Consumer groups of one heartbeat that are taken in before others get their turn."""
 _FINGERPRINTS = "heartbeat fingerprints"
@@ -196,13 +198,15 @@ class ClientHandlers:
         """Unregisters everything that was on a connection that closed."""
         self.notify(self._members.drop_connection(connection))
 
-    def expire(self) -> None:
-        """Forgets clients that stopped sending heartbeats, and closes what is left of them."""
+    def expire(self) -> bool:
+        """Forgets clients that stopped sending heartbeats, and closes what is left of them: some, in one turn of the
+        loop. Returns whether to ask again."""
         age_max = self._live.broker.channel_expired_ms / 1000
-        changed, stale = self._members.expire(self._clock.monotonic(), age_max)
+        changed, stale, dropped = self._members.expire(self._clock.monotonic(), age_max, EXPIRED_IN_TURN)
         for connection in stale:
             connection.close(f"no heartbeat for {age_max:.0f} s")
         self.notify(changed)
+        return dropped > 0
 
     def notify(self, groups: Iterable[str]) -> None:
         """Tells every member of these groups to rebalance."""

@@ -7,6 +7,7 @@ members or subscriptions changed, and the caller tells the group (NOTIFY_CONSUME
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
+from itertools import islice
 
 from tandemq.broker.subscriptions import Subscription
 from tandemq.remoting.connection import Connection
@@ -224,20 +225,24 @@ class Members:
                 self.unregister_producer(group, connection)
         return changed
 
-    def expire(self, now: float, age_max: float) -> tuple[set[str], set[Connection]]:
-        """Drops members silent for longer than `age_max` seconds.
+    def expire(self, now: float, age_max: float, count_max: int) -> tuple[set[str], set[Connection], int]:
+        """Drops members silent for longer than `age_max` seconds, so many consumers and so many producers at most.
 
-        Returns changed consumer groups and connections left empty.
+        Returns changed consumer groups, connections left empty, and how many members went; call it until none does.
         """
-        changed, stale = set(), set()
-        for group, connection in list(self._older(lambda m: now - m.seen > age_max, self._consumer_members())):
+        changed, stale, dropped = set(), set(), 0
+        older = self._older(lambda m: now - m.seen > age_max, self._consumer_members())
+        for group, connection in list(islice(older, count_max)):
             self.unregister_consumer(group, connection)
             changed.add(group)
             stale.add(connection)
-        for group, connection in list(self._older(lambda m: now - m.seen > age_max, self._producer_members())):
+            dropped += 1
+        older = self._older(lambda m: now - m.seen > age_max, self._producer_members())
+        for group, connection in list(islice(older, count_max)):
             self.unregister_producer(group, connection)
             stale.add(connection)
-        return changed, {connection for connection in stale if connection not in self._groups_of}
+            dropped += 1
+        return changed, {connection for connection in stale if connection not in self._groups_of}, dropped
 
     def counts(self) -> tuple[int, int]:
         """Returns the numbers of live producers and live consumers."""

@@ -116,7 +116,8 @@ def test_silence_ends_a_membership_and_its_connection() -> None:
         s.parts.clock.advance(100)
         await settled(s)
         before = len(told(lively))
-        s.handlers.expire()
+        assert s.handlers.expire()
+        assert not s.handlers.expire(), "nothing is left to do"
         assert s.members() == ["lively"]
         assert quiet.closed
         assert not lively.closed

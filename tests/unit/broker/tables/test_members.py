@@ -84,9 +84,20 @@ def test_silence_expires() -> None:
     consume(members, "quiet", "one", now=0.0)
     consume(members, "lively", "two", now=100.0)
     members.register_producer("p", "quiet", "one", "JAVA", 407, 0.0)  # type: ignore[arg-type]
-    changed, stale = members.expire(121.0, 120.0)
-    assert (changed, stale) == ({"g"}, {"quiet"})
+    changed, stale, dropped = members.expire(121.0, 120.0, 128)
+    assert (changed, stale, dropped) == ({"g"}, {"quiet"}, 2)
     assert members.counts() == (0, 1)
+
+
+def test_many_silent_members_go_in_parts() -> None:
+    members = Members()
+    for number in range(5):
+        consume(members, f"link{number}", f"one{number}", now=0.0)
+        members.register_producer("p", "link0", f"p{number}", "JAVA", 407, 0.0)  # type: ignore[arg-type]
+    went = [members.expire(121.0, 120.0, 2)[2] for _ in range(4)]
+    assert went[-1] == 0
+    assert max(went) <= 4
+    assert members.counts() == (0, 0)
 
 
 def test_a_producer_is_found_by_its_client_id() -> None:
