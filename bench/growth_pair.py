@@ -25,10 +25,12 @@ from tandemq.testing.waiting import wait_until
 
 PROGRAM = (str(Path(__file__).with_name("growth_daemon.py")),)
 NODES = {"namesrv": "name server", "broker": "master", "slave": "slave"}
-CREATE_TOPIC, DELETE_TOPIC, DELETE_TOPIC_IN_NAMESRV, COMMIT, GET_ROUTE = 17, 215, 216, 15, 105
+CREATE_TOPIC, DELETE_TOPIC, DELETE_TOPIC_IN_NAMESRV, COMMIT, PULL = 17, 215, 216, 15, 11
 QUEUES_PER_TOPIC = 8
 IN_FLIGHT = 32
 MORE_TOPICS = 20
+STAY_SECONDS = 12
+"""Longer than from one scan of the members to the next."""
 SETTLE_SECONDS = 0.4
 """Until a new topic is saved, copied and registered."""
 JOINING = 100
@@ -54,6 +56,10 @@ class Link:
                 waiting -= self._answered()
         while waiting:
             waiting -= self._answered()
+
+    def tell(self, frame: bytes) -> None:
+        """Sends a request whose answer nobody waits for."""
+        self._link.sendall(frame)
 
     def _answered(self) -> int:
         header, _ = wire.read_frame(self._link)
@@ -93,8 +99,9 @@ def _heartbeat(number: int, groups: int) -> bytes:
 class Pair:
     """The pair of one round, and what was seen of it."""
 
-    def __init__(self, up: servers.Servers, queues: int) -> None:
+    def __init__(self, up: servers.Servers, queues: int, metrics_port: int) -> None:
         self.up = up
+        self._metrics_port = metrics_port
         self.topics = max(1, queues // QUEUES_PER_TOPIC)
         self.queues = self.topics * QUEUES_PER_TOPIC
         self.figures: dict[str, float] = {}
@@ -152,6 +159,10 @@ class Pair:
                 seconds=180,
             )
 
+    def scrape(self) -> str:
+        address = f"http://127.0.0.1:{self._metrics_port}/metrics"
+        return str(urllib.request.urlopen(address, timeout=120).read(), "utf-8")
+
     def await_route(self, topic: str) -> None:
         servers.await_route(self.up, topic, 120)
 
@@ -167,8 +178,7 @@ def _rows(queues: int, run: Run) -> Mapping[str, float]:
         tempfile.TemporaryDirectory(dir=MEMORY_DISK if MEMORY_DISK.is_dir() else run.directory) as directory,
         servers.ours(Path(directory), PROPERTIES, slave=True, program=PROGRAM) as up,
     ):
-        metrics = _serve_metrics(up)
-        pair = Pair(up, queues)
+        pair = Pair(up, queues, _serve_metrics(up))
         with pair.row("topics"):
             pair.each(lambda topic, count: [_create(topic, count)])
             pair.await_route(f"T{pair.topics - 1}")
@@ -186,7 +196,7 @@ def _rows(queues: int, run: Run) -> Mapping[str, float]:
             pair.await_copied(last, QUEUES_PER_TOPIC - 1, 2)
         with pair.row("metrics"):
             for _ in range(3):
-                urllib.request.urlopen(f"http://127.0.0.1:{metrics}/metrics", timeout=120).read()
+                pair.scrape()
         _delete(pair, min(queues, max(8, queues // 5)))
         _restart(pair)
         with pair.row("steady"):
@@ -206,7 +216,9 @@ def _serve_metrics(up: servers.Servers) -> int:
 
 
 def _join(pair: Pair, run: Run) -> None:
-    """Clients come, all in one group and two in each of the others, then JOINING more; groups commit; all go."""
+    """Clients come, all in one group and two in each of the others, then JOINING more; groups commit; each client waits
+    for a message of one queue; they stay for a while; all go, newest first.
+    """
     clients, groups = run.count(5000, 10), run.count(10_000, 20)
     links = [Link(pair.up.broker) for _ in range(clients + JOINING)]
     for number, link in enumerate(links[:clients]):
@@ -215,12 +227,24 @@ def _join(pair: Pair, run: Run) -> None:
     for number, link in enumerate(links[clients:], clients):
         link.ask([_heartbeat(number, groups)])
     pair.figures["joins"] = (pair.used()["broker"] - before) * 1000
-    link = Link(pair.up.broker)
+    last = Link(pair.up.broker)
     for group in range(groups):
         fields = {"consumerGroup": f"G{group}", "topic": "T0", "queueId": "0", "commitOffset": "1"}
-        link.ask([wire.request(COMMIT, fields)])
-    for one in [*reversed(links), link]:
-        one.close()
+        last.ask([wire.request(COMMIT, fields)])
+    for link in links:
+        link.tell(_pull("T0", 1))
+    waiting = f"tandemq_parked_pulls {len(links)}"
+    wait_until(lambda: waiting in pair.scrape(), f"{waiting} in /metrics", seconds=60)
+    time.sleep(STAY_SECONDS * min(1.0, run.scale * 4))
+    for link in [*reversed(links), last]:
+        link.close()
+
+
+def _pull(topic: str, offset: int) -> bytes:
+    """A pull of queue 0 that waits for its next message."""
+    fields = {"consumerGroup": "Gall", "topic": topic, "queueId": "0", "queueOffset": str(offset), "maxMsgNums": "32"}
+    fields |= {"sysFlag": "6", "commitOffset": "0", "suspendTimeoutMillis": "60000", "subVersion": "1"}
+    return wire.request(PULL, {**fields, "subscription": "*", "expressionType": "TAG"})
 
 
 def _one_more(pair: Pair) -> None:
@@ -284,7 +308,7 @@ def _many(queues: int, turn_ms: float) -> Benchmark:
         "topics": "their topics are created",
         "first": "each queue gets its first message, and its file",
         "again": "each gets one more",
-        "clients": "5,000 clients with 10,000 groups join, commit and go, newest first",
+        "clients": "5,000 clients with 10,000 groups join, commit, wait for one queue and go, newest first",
         "more": "one more topic comes now and then",
         "metrics": "/metrics is scraped",
         "delete": "a topic with a fifth as many queues is deleted",
