@@ -13,9 +13,9 @@ from tandemq.replication.acks import AckQueue
 from tandemq.replication.classic_slave_state import ClassicSlaveState
 from tandemq.replication.decisions import Append, Close, Decision, LogEnds, Opened, Prepare, Save, Send
 from tandemq.replication.epochs import ReplicaRecord
+from tandemq.replication.following.core import SlaveTerms
 from tandemq.replication.master_state import MasterState
 from tandemq.replication.mastership.core import MasterTerms
-from tandemq.replication.slave_state import SlaveTerms
 
 STREAM = Path(__file__).parents[1] / "golden" / "rocketmq-4.9.7" / "ha-stream.jsonl.gz"
 SEGMENT = 65536

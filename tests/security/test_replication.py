@@ -71,7 +71,7 @@ def test_a_refusal_with_the_key_still_ends_a_reign() -> None:
     """The counterpart: one who belongs to the group and has promised a higher number is heard; it is asked again."""
     master, slave = MasterEnd(KEY, LOG), SlaveEnd(KEY)
     introduce(master, slave)
-    slave.state._send(out := [], Refuse("higher-epoch", "another one reigns", 77), 0.0)
+    slave.state.core.send(out := [], Refuse("higher-epoch", "another one reigns", 77), 0.0)
     slave.act(out)
     talk(master, slave)
     assert master.state.number > 77

@@ -22,9 +22,10 @@ from tandemq.replication.decisions import (
     Truncate,
 )
 from tandemq.replication.epochs import ReplicaRecord
+from tandemq.replication.following.core import SlaveTerms
 from tandemq.replication.master_state import MasterState
 from tandemq.replication.mastership.core import MasterTerms, Phase
-from tandemq.replication.slave_state import SlaveState, SlaveTerms
+from tandemq.replication.slave_state import SlaveState
 
 SESSION = 1
 SEGMENT = 1 << 16

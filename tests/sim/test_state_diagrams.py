@@ -11,9 +11,9 @@ from typing import Any
 
 import pytest
 
-from tandemq.replication import master_state, mastership, slave_state
+from tandemq.replication import following, master_state, mastership, slave_state
+from tandemq.replication.following.core import SlaveCore, SlavePhase
 from tandemq.replication.mastership.core import MasterCore, Phase
-from tandemq.replication.slave_state import SlavePhase, SlaveState
 from tandemq.sim.simulator import simulate
 
 pytestmark = pytest.mark.exhaustive
@@ -22,7 +22,7 @@ Transition = tuple[str, str]
 
 MACHINES = [
     pytest.param(master_state, MasterCore, Phase, id="master"),
-    pytest.param(slave_state, SlaveState, SlavePhase, id="slave"),
+    pytest.param(slave_state, SlaveCore, SlavePhase, id="slave"),
 ]
 SEEDS = range(8)
 
@@ -36,9 +36,10 @@ def drawn(module: ModuleType, phases: type[Enum]) -> Iterator[Transition]:
 
 
 def sources(module: ModuleType) -> list[str]:
-    """Returns the source of a machine: of its module and, for the master, of its parts."""
-    parts = sorted(Path(mastership.__file__).parent.glob("*.py")) if module is master_state else []
-    return [inspect.getsource(module), *(part.read_text() for part in parts)]
+    """Returns the source of a machine: of its module and of its parts."""
+    parts = mastership if module is master_state else following
+    assert parts.__file__ is not None
+    return [inspect.getsource(module), *(part.read_text() for part in sorted(Path(parts.__file__).parent.glob("*.py")))]
 
 
 def entered(module: ModuleType, phases: type[Enum]) -> set[str]:
@@ -48,7 +49,7 @@ def entered(module: ModuleType, phases: type[Enum]) -> set[str]:
         for source in sources(module)
         for node in ast.walk(ast.parse(source))
         if isinstance(node, ast.Call)
-        and getattr(node.func, "attr", "") in ("enter", "_enter")
+        and getattr(node.func, "attr", "") == "enter"
         and isinstance(node.args[0], ast.Attribute)
         and getattr(node.args[0].value, "id", "") == phases.__name__
     ]

@@ -26,9 +26,9 @@ from tandemq.namesrv.routes import RouteTable
 from tandemq.remoting.config import RemotingConfig
 from tandemq.remoting.server import RemotingServer
 from tandemq.replication import master_state, slave_state
+from tandemq.replication.following.core import SlavePhase
 from tandemq.replication.mastership.core import Phase
 from tandemq.replication.session import SessionState
-from tandemq.replication.slave_state import SlavePhase
 from tandemq.store.config import StoreConfig
 
 ROOT = Path(__file__).resolve().parents[2]

@@ -8,10 +8,10 @@ from tandemq.codec import ha_classic
 from tandemq.codec.ha_classic import Head, TransferReader
 from tandemq.codec.ha_reasons import Reason
 from tandemq.errors import CodecError
-from tandemq.replication.decisions import Append, Batch, Close, Commit, Confirm, Decision, LogEnds, Note, Reset, Send
+from tandemq.replication.decisions import Append, Close, Commit, Confirm, Decision, LogEnds, Note, Reset, Send
 from tandemq.replication.epochs import ReplicaRecord
+from tandemq.replication.following.core import SlaveTerms
 from tandemq.replication.frame_in_progress import FrameInProgress
-from tandemq.replication.slave_state import SlaveTerms
 
 OBSERVER_REPORT = -(1 << 32)
 """Further from the end of any log than haMaxGapNotInSync, which is an int of Java, can be."""
@@ -31,6 +31,11 @@ class ClassicSlaveState(FrameInProgress):
         self._frames: TransferReader = TransferReader()
         self._reported = -1
         self._is_followed = False
+
+    @property
+    def frame(self) -> FrameInProgress:
+        """The data frame that is arriving."""
+        return self
 
     def begin_at(self, offset: int) -> list[Decision]:
         """Before the session: the master's log begins at `offset`, above the end of ours."""
@@ -54,7 +59,7 @@ class ClassicSlaveState(FrameInProgress):
         """Reports at once: the master sends nothing before it knows our offset."""
         self._session = session
         self._frames = TransferReader()
-        self._drop_partial()
+        self.drop_partial()
         self.is_connected = True
         self.last_heard = now
         out: list[Decision] = []
@@ -65,7 +70,7 @@ class ClassicSlaveState(FrameInProgress):
         if self.is_connected:
             self.is_connected = False
             self.trouble = self.trouble or (now, Reason.LOST, "the connection to the master was lost")
-        self._drop_partial()
+        self.drop_partial()
 
     def receive(self, data: bytes | memoryview, now: float) -> list[Decision]:
         """Bytes from the master, however split; ends with at most one report."""
@@ -112,7 +117,7 @@ class ClassicSlaveState(FrameInProgress):
             out.append(Append(head.offset, bytes(self._pending)))
         else:
             out.append(Commit(self._direct))
-        self._drop_partial()
+        self.drop_partial()
         self.log.end += head.size
         # Upstream has no confirmed offset: a slave shows what it has.
         out.append(Confirm(self.log.end))
@@ -154,10 +159,6 @@ class ClassicSlaveState(FrameInProgress):
             return now + self.terms.heartbeat
         return max(now, min(self.last_heard + self.terms.housekeeping, self.last_sent + self.terms.heartbeat))
 
-    def next_batch(self) -> Batch | None:
-        """A classic slave never gives anything back."""
-        return None
-
     def saved(self, record: ReplicaRecord, now: float) -> list[Decision]:
         return []
 
@@ -187,4 +188,4 @@ class ClassicSlaveState(FrameInProgress):
         out.append(Note(f"ended-{reason.value}", told))
         self.trouble = (now, reason, text)
         self.is_connected = False
-        self._drop_partial()
+        self.drop_partial()

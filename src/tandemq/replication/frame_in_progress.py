@@ -1,10 +1,13 @@
 """The data frame that a slave is receiving.  Pure."""
 
+from abc import ABC, abstractmethod
+
 from tandemq.codec import ha_session as ha
 from tandemq.codec.ha_classic import Head, TransferReader
+from tandemq.replication.decisions import Decision
 
 
-class FrameInProgress:
+class FrameInProgress(ABC):
     """The data frame that is arriving: in a buffer, or in the window at the end of the log where the shell receives
     it."""
 
@@ -53,7 +56,12 @@ class FrameInProgress:
         self._direct += len(data)
         return data
 
-    def _drop_partial(self) -> None:
+    @abstractmethod
+    def took(self, data: memoryview, now: float) -> list[Decision]:
+        """Takes bytes that were received into the window: `data` is that part of it."""
+
+    def drop_partial(self) -> None:
+        """Forgets the current frame: what has come of it does not count."""
         self._head = None
         self._pending.clear()
         self._direct = 0

@@ -24,6 +24,7 @@ from tandemq.replication.config import ReplicationConfig
 from tandemq.replication.decisions import Propose
 from tandemq.replication.epochs import ReplicaRecord, must_ask, new_identity, place_of
 from tandemq.replication.first_copy import Compared
+from tandemq.replication.following.core import SlavePhase, SlaveTerms, Vouching
 from tandemq.replication.hands import StoreHands
 from tandemq.replication.master import MasterShell
 from tandemq.replication.master_state import MasterState
@@ -32,7 +33,7 @@ from tandemq.replication.relay import RelayShell
 from tandemq.replication.relay_state import RelayLog, RelayState, RelayTerms
 from tandemq.replication.session import Departure, Session, have_all
 from tandemq.replication.slave import ClassicSurvey, Find, SlaveShell
-from tandemq.replication.slave_state import SlavePhase, SlaveState, SlaveTerms, Vouching
+from tandemq.replication.slave_state import SlaveState
 from tandemq.replication.status import HaStatus, ReplicaStatus, register_shown
 from tandemq.replication.tls_wire import HaTls
 from tandemq.store.disk import Disk, FileDisk

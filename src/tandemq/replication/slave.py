@@ -258,7 +258,7 @@ class SlaveShell:
             self._act(begin(self.state))
         self._note_applied()
         if isinstance(self.state, SlaveState):
-            self.state.master_group = place.group
+            self.state.core.master_group = place.group
         self._confirmed, self._poured_at = self._store.appended, float("-inf")
         self._session += 1
         self._ended.clear()
@@ -386,7 +386,8 @@ class SlaveShell:
         if wire is None:
             return
         try:
-            if self.state.window >= DIRECT_SIZE_MIN or (self.state.window and self.state.taken):
+            frame = self.state.frame
+            if frame.window >= DIRECT_SIZE_MIN or (frame.window and frame.taken):
                 self._read_direct(wire)
             else:
                 self._read_buffered(wire)
@@ -405,7 +406,7 @@ class SlaveShell:
         self.received_bytes += size
         now = self._clock.monotonic()
         self._act(self.state.receive(self._view[:size], now))
-        if self.state.is_lone:
+        if self.state.frame.is_lone:
             self._poll(now)
         self._spill()
 
@@ -417,28 +418,28 @@ class SlaveShell:
 
     def _spill(self) -> None:
         """The beginning of a large frame came in the buffer: it belongs into the log's window, before the rest."""
-        state = self.state
-        if state.missing >= DIRECT_SIZE_MIN and state.has_pending:
-            start = state.taken
-            self._store.write_raw(start, state.pending_to_window())
+        frame = self.state.frame
+        if frame.missing >= DIRECT_SIZE_MIN and frame.has_pending:
+            start = frame.taken
+            self._store.write_raw(start, frame.pending_to_window())
 
     def _read_direct(self, wire: Wire) -> None:
-        state = self.state
-        unseen = min(state.unsummed, SPLICE_SIZE)
+        state, frame = self.state, self.state.frame
+        unseen = min(frame.unsummed, SPLICE_SIZE)
         if unseen >= DIRECT_SIZE_MIN and wire.can_splice:
             self._splice(wire, unseen)
             return
-        size = wire.recv_into(self._chunk, min(state.window, RECEIVE_CHUNK))
+        size = wire.recv_into(self._chunk, min(frame.window, RECEIVE_CHUNK))
         if size == 0:
             wire.lose("the master closed the connection")
             return
         self.received_bytes += size
         data = self._chunk[:size]
-        self._store.write_raw(state.taken, data)
+        self._store.write_raw(frame.taken, data)
         now = self._clock.monotonic()
         quick = now - state.last_heard < QUICK
-        self._act(state.took(data, now))
-        self._expect(wire, state.window, quick)
+        self._act(frame.took(data, now))
+        self._expect(wire, frame.window, quick)
 
     def _expect(self, wire: Wire, left: int, quick: bool) -> None:
         """Has us woken for the rest of a bulk frame when a good part of it is there, while it comes quickly."""
@@ -448,15 +449,15 @@ class SlaveShell:
         """The middle of a bulk frame, which no checksum covers, goes from the socket to the log inside the kernel."""
         state = self.state
         assert isinstance(state, SlaveState)
-        moved = self._store.splice_raw(state.taken, size, wire.receive_to_file)
+        moved = self._store.splice_raw(state.frame.taken, size, wire.receive_to_file)
         if moved == 0:
             wire.lose("the master closed the connection")
             return
         self.received_bytes += moved
         now = self._clock.monotonic()
         quick = now - state.last_heard < QUICK
-        state.passed(moved, now)
-        self._expect(wire, state.unsummed, quick)
+        state.frame.passed(moved, now)
+        self._expect(wire, state.frame.unsummed, quick)
 
     def _refuse(self, error: StoreError) -> None:
         reason = Reason.DISK_FULL if isinstance(error, DiskFull) else Reason.LOG_POISONED
@@ -477,27 +478,29 @@ class SlaveShell:
     def _donate(self) -> None:
         wire, state, store = self._wire, self.state, self._store
         while wire is not None and wire.is_open and wire.is_clear and isinstance(state, SlaveState):
-            batch = state.next_batch()
+            batch = state.donating.next_batch()
             if batch is None:
                 return
             size = min(batch.size_max, store.segment_size - batch.offset % store.segment_size)
             fd, position, size = store.file_range(batch.offset, size)
-            wire.send(state.frame_header(store.slice(batch.offset, size)))
+            wire.send(state.donating.frame_header(store.slice(batch.offset, size)))
             wire.send_file(fd, position, size)
-            state.sent(batch.offset + size, self._clock.monotonic())
+            state.donating.sent(batch.offset + size, self._clock.monotonic())
 
     # --- carrying out -----------------------------------------------------------------------------------------------
 
     def _act(self, decisions: Iterable[Decision]) -> None:
         if decisions:
             todo = deque(decisions)
-            if self.state.is_catching_up and any(type(one) is Commit and one.size > BULK_SIZE_MIN for one in todo):
+            if self.state.frame.is_catching_up and any(
+                type(one) is Commit and one.size > BULK_SIZE_MIN for one in todo
+            ):
                 self._poured_at = self._clock.monotonic()
             self._carrier.carry_out(todo)
             if self._moved:
                 self._moved = False
                 self._show()
-        if isinstance(self.state, SlaveState) and self.state.next_batch() is not None:
+        if isinstance(self.state, SlaveState) and self.state.donating.next_batch() is not None:
             self._donate()
 
     # As `Outside` says:
@@ -530,7 +533,7 @@ class SlaveShell:
 
     def _show(self) -> None:
         """Readers may see what is confirmed, but not while history pours in: see BACKLOG_MAX."""
-        pours = self.state.is_catching_up and self._clock.monotonic() - self._poured_at < BULK_PAUSE
+        pours = self.state.frame.is_catching_up and self._clock.monotonic() - self._poured_at < BULK_PAUSE
         if pours and self._confirmed - self._store.dispatched < BACKLOG_MAX:
             if self._show_timer is None:
                 self._show_timer = self._loop.call_later(BULK_PAUSE, self._show_later)
@@ -560,4 +563,4 @@ class SlaveShell:
     def _note_applied(self) -> None:
         """What our readers see goes to the master with the next ack, for people to look at."""
         if isinstance(self.state, SlaveState):
-            self.state.applied = self._store.dispatched
+            self.state.core.applied = self._store.dispatched

@@ -21,9 +21,9 @@ from tandemq.codec.command import Command
 from tandemq.codec.ha_register import Register
 from tandemq.model.ack_level import AckLevel
 from tandemq.replication.config import ReplicationConfig
+from tandemq.replication.following.core import SlaveTerms
 from tandemq.replication.mastership.core import MasterTerms
 from tandemq.replication.metadata import PairCode
-from tandemq.replication.slave_state import SlaveTerms
 from tandemq.sim.coordinated_node import CoordinatedNode
 from tandemq.sim.etcd import ENDPOINTS, EtcdModel, EtcdNetwork
 from tandemq.sim.fate import FAULTS, World

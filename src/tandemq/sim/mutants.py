@@ -19,6 +19,9 @@ from tandemq.replication import node as replica_node
 from tandemq.replication import register as registers
 from tandemq.replication.decisions import Confirm, Decision, LogEnds, Save, Send, Truncate
 from tandemq.replication.epochs import Epoch, History, Promise
+from tandemq.replication.following import aligning, promising, receiving
+from tandemq.replication.following import core as following_core
+from tandemq.replication.following import registers as following_registers
 from tandemq.replication.mastership import (
     asking,
     classic,
@@ -76,7 +79,7 @@ def _numbers_only(mine: History, my_end: int, theirs: History, their_end: int) -
 _COMMON_POINT = epochs.common_point
 _PREPARED = opening.Opening.prepared
 _ACKED = acks.AckQueue.acked
-_ON_WELCOME = slave_state.SlaveState._on_welcome
+_WELCOMED = aligning.Aligning.welcomed
 
 
 def _prepared_without_saving(self: Any, out: list[Decision], end: int, now: float) -> None:
@@ -104,7 +107,7 @@ def _any_report(self: Any, out: list[Decision], session: Any, data: bytes, now: 
 
 
 def _no_cut(self: Any, out: list[Decision], welcome: Any) -> int:
-    end: int = self.log.end
+    end: int = self._core.log.end
     return end
 
 
@@ -135,10 +138,11 @@ def _slave_confirms_all(self: Any, out: list[Decision], offset: int) -> None:
 
 
 def _durable_at_once(self: Any, out: list[Decision], now: float) -> None:
-    received = self.log.end
+    core = self._core
+    received = core.log.end
     self._acked = (received, received)
-    self.last_sent = now
-    out.append(Send(self._session, ha.encode_ack(self._number, received, received, self.applied), self._seal))
+    core.last_sent = now
+    out.append(Send(core.session, ha.encode_ack(core.number, received, received, core.applied), core.seal))
 
 
 def _own_disk_ignored(self: Any, level: AckLevel, local_flush: bool = False) -> int:
@@ -152,7 +156,7 @@ def _serves_anybody(self: Promise, number: int, id: str) -> bool:
 
 def _adopts_before_cutting(self: Any, out: list[Decision], welcome: Any, now: float) -> None:
     mine: list[Decision] = []
-    _ON_WELCOME(self, mine, welcome, now)
+    _WELCOMED(self, mine, welcome, now)
     mine.sort(key=lambda decision: 0 if isinstance(decision, Save) else 1 if isinstance(decision, Truncate) else 2)
     out.extend(mine)
 
@@ -208,15 +212,16 @@ def _by_revision(one: Any, other: Any) -> bool:
 
 
 def _promise_unsaved(self: Any, out: list[Decision], challenge: Any) -> None:
+    core = self._core
     promise = Promise(challenge.number, challenge.id)
-    if self.record.promise.allows(promise.number, promise.id):
-        self.record = self.record.with_(promise=promise)
+    if core.record.promise.allows(promise.number, promise.id):
+        core.record = core.record.with_(promise=promise)
 
 
 def _registered_unsaved(self: Any, out: list[Decision], register: Any, now: float) -> None:
-    promise = self.record.promise
+    promise = self._core.record.promise
     if (register.epoch, register.epoch_id) == (promise.number, promise.id):
-        self._send(out, ha.Registered(register.epoch, register.revision), now)
+        self._core.send(out, ha.Registered(register.epoch, register.revision), now)
 
 
 def _opens_unstored(self: Any, out: list[Decision], now: float) -> None:
@@ -307,7 +312,7 @@ def _begins_a_group(self: Any, node: Any) -> bool:
 def _append_called_flushed(self: Any, offset: int, now: float) -> list[Decision]:
     self.log.flushed = self.log.end
     out: list[Decision] = []
-    self._ack_if_moved(out, now)
+    self.frame.ack_if_moved(out, now)
     return out
 
 
@@ -321,8 +326,8 @@ def _keeps_waiting(self: Any, out: Any, status: Any, reason: str) -> None:
 
 
 def _any_register(self: Any, out: list[Decision], register: Any, now: float) -> None:
-    self._save(out, register=register)
-    self._send(out, ha.Registered(register.epoch, register.revision), now)
+    self._core.save(out, register=register)
+    self._core.send(out, ha.Registered(register.epoch, register.revision), now)
 
 
 def _own_register_unsaved(self: Any, out: list[Decision], judgement: Any, now: float) -> None:
@@ -342,8 +347,8 @@ def _meets_nobody(self: Any, out: list[Decision], session: Any, hello: Any, now:
 
 def _complete_always(self: Any, out: list[Decision], welcome: Any, now: float) -> None:
     mine: list[Decision] = []
-    _ON_WELCOME(self, mine, welcome, now)
-    self.record = self.record.with_(complete=True)
+    _WELCOMED(self, mine, welcome, now)
+    self._core.record = self._core.record.with_(complete=True)
     out.extend(Save(one.record.with_(complete=True)) if isinstance(one, Save) else one for one in mine)
 
 
@@ -433,7 +438,7 @@ MUTANTS: tuple[Mutant, ...] = (
             (taking, "common_point", _offsets_alone),
             (opening, "common_point", _offsets_alone),
             (welcoming, "common_point", _offsets_alone),
-            (slave_state, "common_point", _offsets_alone),
+            (aligning, "common_point", _offsets_alone),
         ),
     ),
     Mutant(
@@ -445,7 +450,7 @@ MUTANTS: tuple[Mutant, ...] = (
             (taking, "common_point", _numbers_only),
             (opening, "common_point", _numbers_only),
             (welcoming, "common_point", _numbers_only),
-            (slave_state, "common_point", _numbers_only),
+            (aligning, "common_point", _numbers_only),
             (Promise, "allows", lambda self, number, id: number >= self.number),
             (Promise, "__eq__", lambda self, other: self.number == other.number),
         ),
@@ -476,7 +481,7 @@ MUTANTS: tuple[Mutant, ...] = (
         3,
         "2",
         "a slave keeps its own bytes behind the common point",
-        ((slave_state.SlaveState, "_align", _no_cut),),
+        ((aligning.Aligning, "_align", _no_cut),),
     ),
     Mutant(
         "asks-nobody",
@@ -533,14 +538,14 @@ MUTANTS: tuple[Mutant, ...] = (
         1,
         "6",
         "a slave shows what it has, not what is confirmed",
-        ((slave_state.SlaveState, "_confirm", _slave_confirms_all),),
+        ((following_core.SlaveCore, "confirm", _slave_confirms_all),),
     ),
     Mutant(
         "durable-before-fdatasync",
         0,
         "7",
         "a slave says durable when it has only received",
-        ((slave_state.SlaveState, "_ack", _durable_at_once),),
+        ((receiving.Receiving, "ack", _durable_at_once),),
     ),
     Mutant(
         "own-disk-ignored",
@@ -554,7 +559,7 @@ MUTANTS: tuple[Mutant, ...] = (
         141,
         "order",
         "a slave adopts the master's history before its own bytes are cut",
-        ((slave_state.SlaveState, "_on_welcome", _adopts_before_cutting),),
+        ((aligning.Aligning, "welcomed", _adopts_before_cutting),),
     ),
     Mutant(
         "damaged-frames",
@@ -626,7 +631,9 @@ MUTANTS: tuple[Mutant, ...] = (
         "the newer register is the one with the higher revision",
         (
             (registers, "is_newer", _by_revision),
-            (slave_state, "is_newer", _by_revision),
+            (promising, "is_newer", _by_revision),
+            (aligning, "is_newer", _by_revision),
+            (following_registers, "is_newer", _by_revision),
             (rivals, "is_newer", _by_revision),
             (accession, "is_newer", _by_revision),
         ),
@@ -636,7 +643,7 @@ MUTANTS: tuple[Mutant, ...] = (
         0,
         "promise",
         "a slave promises and does not save it before HELLO",
-        ((_SLAVE, "_promise", _promise_unsaved),),
+        ((promising.Promising, "_promise", _promise_unsaved),),
     ),
     Mutant(
         "promise-of-equal-number",
@@ -650,7 +657,7 @@ MUTANTS: tuple[Mutant, ...] = (
         0,
         "register",
         "a slave says that it stored a register, and has not",
-        ((_SLAVE, "_on_register", _registered_unsaved),),
+        ((following_registers.Registers, "told", _registered_unsaved),),
     ),
     Mutant(
         "opens-before-stored",
@@ -720,7 +727,7 @@ MUTANTS: tuple[Mutant, ...] = (
         0,
         "named",
         "a replica follows a master that its register does not name",
-        ((slave_state, "is_named", _anybody_named), (accession, "is_named", _anybody_named)),
+        ((promising, "is_named", _anybody_named), (accession, "is_named", _anybody_named)),
     ),
     Mutant(
         "identity-is-address",
@@ -811,7 +818,7 @@ MUTANTS: tuple[Mutant, ...] = (
         0,
         "promise",
         "a slave stores a register of an epoch it has not promised",
-        ((_SLAVE, "_on_register", _any_register),),
+        ((following_registers.Registers, "told", _any_register),),
     ),
     Mutant(
         "crash-forgotten",
@@ -832,14 +839,14 @@ MUTANTS: tuple[Mutant, ...] = (
         0,
         "register",
         "a slave takes no note of changes of the register",
-        ((_SLAVE, "_on_register", _nothing),),
+        ((following_registers.Registers, "told", _nothing),),
     ),
     Mutant(
         "complete-always",
         0,
         "accession",
         "a replica whose machine crashed counts as complete before it has caught up",
-        ((_SLAVE, "_on_welcome", _complete_always),),
+        ((aligning.Aligning, "welcomed", _complete_always),),
     ),
     Mutant(
         "classic-not-silent",
@@ -891,7 +898,7 @@ MUTANTS: tuple[Mutant, ...] = (
         0,
         "named",
         "a store with a register promises to a master of another group",
-        ((_SLAVE, "_unnamed", _of_any_group),),
+        ((promising.Promising, "_unnamed", _of_any_group),),
     ),
     Mutant(
         "empty-stores-are-named",
@@ -899,7 +906,7 @@ MUTANTS: tuple[Mutant, ...] = (
         "case 3",
         "any empty store is answered, not only the one at the last holder's address",
         (
-            (slave_state, "is_named", _any_place_is_named),
+            (promising, "is_named", _any_place_is_named),
             (accession, "is_named", _any_place_is_named),
         ),
     ),

@@ -26,10 +26,11 @@ from tandemq.replication.decisions import (
     Truncate,
 )
 from tandemq.replication.epochs import ReplicaRecord, must_ask, new_identity
+from tandemq.replication.following.core import SlavePhase, SlaveTerms, Vouching
 from tandemq.replication.hands import StoreHands
 from tandemq.replication.master_state import MasterState
 from tandemq.replication.mastership.core import MasterTerms, Phase
-from tandemq.replication.slave_state import SlavePhase, SlaveState, SlaveTerms, Vouching
+from tandemq.replication.slave_state import SlaveState
 from tandemq.sim.clock import ManualClock
 from tandemq.sim.disk import CrashableDisk, PowerCut
 from tandemq.sim.network import EventQueue, Link, SimulatedNetwork
@@ -516,12 +517,12 @@ class SimNode:
                 self._send(session, self.master.streaming.frame_header(session, data) + data)
                 self.master.streaming.sent(session, batch.offset + size, now)
                 more = True
-        elif self.slave is not None and (batch := self.slave.next_batch()) is not None:
+        elif self.slave is not None and (batch := self.slave.donating.next_batch()) is not None:
             size = min(batch.size_max, store.segment_size - batch.offset % store.segment_size)
             data = bytes(store.slice(batch.offset, size))
             for session in self.links:
-                self._send(session, self.slave.frame_header(data) + data)
-            self.slave.sent(batch.offset + size, now)
+                self._send(session, self.slave.donating.frame_header(data) + data)
+            self.slave.donating.sent(batch.offset + size, now)
             more = True
         if more:
             self._later(0.0005, lambda: None)
@@ -533,7 +534,7 @@ class SimNode:
         before = self.shown
         self.store.dispatch()
         if self.slave is not None:
-            self.slave.applied = self.store.dispatched
+            self.slave.core.applied = self.store.dispatched
         if self.store.dispatched > before:
             self.shown = self.store.dispatched
             self.watcher.confirmed(self, before, self.shown)

@@ -33,9 +33,9 @@ from random import Random
 from tandemq.codec.ha_classic import Chunk, Head, TransferReader, encode_report
 from tandemq.model.ack_level import AckLevel
 from tandemq.replication.acks import PutStatus
+from tandemq.replication.following.core import SlaveTerms
 from tandemq.replication.mastership.core import MasterTerms
 from tandemq.replication.promotion import refusal_of
-from tandemq.replication.slave_state import SlaveTerms
 from tandemq.sim.fate import World
 from tandemq.sim.network import EventQueue, SimulatedNetwork
 from tandemq.sim.node import SimNode

@@ -9,8 +9,8 @@ from random import Random
 from tandemq.broker.pair.reign import Own, Seen, Step, View, decide
 from tandemq.model.ack_level import AckLevel
 from tandemq.replication.acks import PutStatus
+from tandemq.replication.following.core import SlaveTerms
 from tandemq.replication.mastership.core import MasterTerms, Phase
-from tandemq.replication.slave_state import SlaveTerms
 from tandemq.sim.ledger import Entry, Ledger, Violation
 from tandemq.sim.network import EventQueue, SimulatedNetwork
 from tandemq.sim.node import SimNode, Watcher

@@ -98,7 +98,8 @@ class Slave:
     def __init__(self) -> None:
         self.clock = ManualClock()
         self.loop = Loop()
-        self._state: Any = SimpleNamespace(is_lone=False, missing=0, window=0, taken=0, receive=lambda data, now: [])
+        self._frame: Any = SimpleNamespace(is_lone=False, missing=0, window=0, taken=0)
+        self._state: Any = SimpleNamespace(frame=self._frame, receive=lambda data, now: [])
         store: Any = None
         hands = StoreHands(store, CrashableDisk(), Path("/store"), self.clock)
         nothing: Any = lambda *given: None  # noqa: E731
@@ -112,7 +113,7 @@ class Slave:
     def frame(self, *, lone: bool = True, after: float) -> int:
         """How many callbacks the turn after it has."""
         self.clock.advance(after)
-        self._state.is_lone = lone
+        self._frame.is_lone = lone
         self._shell._read()
         return self.loop.turn()
 

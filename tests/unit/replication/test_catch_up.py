@@ -7,7 +7,9 @@ from types import SimpleNamespace
 from typing import Any
 
 from tandemq.codec.ha_classic import Head
-from tandemq.replication.decisions import Commit, Confirm
+from tandemq.replication.decisions import Commit, Confirm, LogEnds
+from tandemq.replication.epochs import ReplicaRecord
+from tandemq.replication.following.core import SlaveTerms
 from tandemq.replication.hands import StoreHands
 from tandemq.replication.slave import BACKLOG_MAX, BULK_PAUSE, BULK_SIZE_MIN, QUICK, SlaveShell
 from tandemq.replication.slave_state import SlaveState
@@ -25,7 +27,7 @@ class CatchingUp:
     def __init__(self) -> None:
         self.clock = ManualClock()
         self.shown: list[int] = []
-        self.state: Any = SimpleNamespace(is_catching_up=True)
+        self.state: Any = SimpleNamespace(frame=SimpleNamespace(is_catching_up=True))
         self.store: Any = SimpleNamespace(
             commit_raw=lambda size: None, set_confirmed=self.shown.append, dispatched=0, appended=0
         )
@@ -54,7 +56,7 @@ def test_readers_wait_while_history_pours_in_and_see_all_of_it_at_its_end() -> N
         slave.frame(number * BULK)
         slave.time_passes(BULK_PAUSE / 2)
     assert slave.shown == []
-    slave.state.is_catching_up = False
+    slave.state.frame.is_catching_up = False
     slave.frame(5 * BULK)
     assert slave.shown == [5 * BULK]
 
@@ -77,7 +79,7 @@ def test_no_more_is_held_back_than_stays_in_memory() -> None:
 def test_bulk_that_is_not_history_is_shown_at_once() -> None:
     """A live master's large frames, to a slave that has caught up."""
     slave = CatchingUp()
-    slave.state.is_catching_up = False
+    slave.state.frame.is_catching_up = False
     slave.frame(BULK)
     assert slave.shown == [BULK]
 
@@ -91,11 +93,13 @@ class Splicing:
         self._left = left
         self._shell = CatchingUp().shell
         self._shell._clock = self.clock
-        self._state = SlaveState.__new__(SlaveState)
-        self._state.last_heard = self.clock.monotonic()
+        now = self.clock.monotonic()
+        self._state = SlaveState(
+            record=ReplicaRecord("b:1#1"), terms=SlaveTerms("g"), log=LogEnds(0, 0, 0, 1 << 30), new_id=str, now=now
+        )
         frames: Any = SimpleNamespace(missing=left, unsummed=left, passed=self._passed)
-        self._state._frames = frames
-        self._state._head, self._state._pending, self._state._direct = Head(0, left), bytearray(), 0
+        self._frame = frame = self._state.frame
+        frame._frames, frame._head = frames, Head(0, left)
         self._shell.state = self._state
         self._wire: Any = SimpleNamespace(can_splice=True, receive_to_file=None, expect=self._expect)
         self._shell._wire = self._wire
@@ -105,7 +109,7 @@ class Splicing:
 
     def _passed(self, size: int) -> None:
         self._left -= size
-        frames: Any = self._state._frames
+        frames: Any = self._frame._frames
         frames.missing = frames.unsummed = self._left
 
     def comes(self, size: int, *, after: float) -> int:

@@ -4,7 +4,7 @@ from tandemq.codec.ha_classic import encode_report, encode_transfer_header
 from tandemq.codec.ha_reasons import Reason
 from tandemq.replication.classic_slave_state import ClassicSlaveState
 from tandemq.replication.decisions import Append, Close, Confirm, LogEnds, Send
-from tandemq.replication.slave_state import SlaveTerms
+from tandemq.replication.following.core import SlaveTerms
 
 
 def connected() -> ClassicSlaveState:

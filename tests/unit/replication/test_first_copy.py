@@ -15,7 +15,7 @@ from tandemq.replication.first_copy import (
     plan_first_copy,
     wrong_first_record,
 )
-from tandemq.replication.slave_state import SlaveTerms
+from tandemq.replication.following.core import SlaveTerms
 
 SIZE = 4096
 

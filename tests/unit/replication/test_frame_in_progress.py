@@ -3,7 +3,7 @@
 from tandemq.codec.ha_classic import encode_transfer_header
 from tandemq.replication.classic_slave_state import ClassicSlaveState
 from tandemq.replication.decisions import Append, Commit, LogEnds
-from tandemq.replication.slave_state import SlaveTerms
+from tandemq.replication.following.core import SlaveTerms
 
 
 def receiving(data: bytes) -> ClassicSlaveState:

@@ -105,9 +105,10 @@ def acks_follow_the_log() -> None:
     store: Any = SimpleNamespace(append_raw=append)
     hands = StoreHands(store, CrashableDisk(), ROOT, SystemClock())
     nothing: Any = lambda *given: None  # noqa: E731
+    state: Any = SimpleNamespace(frame=SimpleNamespace(is_catching_up=False))
     shell: Any = SlaveShell(
-        lambda extended: SimpleNamespace(is_catching_up=False), hands, SystemClock(), nothing, reconnect_max=1.0,
-        on_readable=nothing, on_saved=nothing,
+        lambda extended: state, hands, SystemClock(), nothing, reconnect_max=1.0, on_readable=nothing,
+        on_saved=nothing,
     )  # fmt: skip
     shell._wire = wire
     shell._act([Append(0, b"x"), Send(1, b"ack")])

@@ -11,10 +11,11 @@ from tandemq.replication.acks import AckQueue, Complete
 from tandemq.replication.decisions import Close, Decision, LogEnds, Note, Prepare, Propose, Save, Send
 from tandemq.replication.epochs import History, Promise, ReplicaRecord
 from tandemq.replication.fence import Fence
+from tandemq.replication.following.core import SlaveTerms
 from tandemq.replication.master_state import MasterState
 from tandemq.replication.mastership.core import MasterTerms, Phase
 from tandemq.replication.session import SessionState
-from tandemq.replication.slave_state import SlaveState, SlaveTerms
+from tandemq.replication.slave_state import SlaveState
 
 A, B, C = "a:1#1", "b:1#1", "c:1#1"
 HOME = "etcd:77"

@@ -10,6 +10,7 @@ from tandemq.codec.ha_reasons import Reason
 from tandemq.replication.classic_slave_state import ClassicSlaveState
 from tandemq.replication.decisions import Append, Close, Decision, LogEnds, Note, Send
 from tandemq.replication.epochs import Epoch, History, Promise, ReplicaRecord
+from tandemq.replication.following.core import SlaveTerms
 from tandemq.replication.relay_state import (
     SESSIONS_MAX,
     UNPROVEN_SECONDS,
@@ -18,7 +19,7 @@ from tandemq.replication.relay_state import (
     RelayTerms,
 )
 from tandemq.replication.served import UNPROVEN_MAX
-from tandemq.replication.slave_state import SlaveState, SlaveTerms
+from tandemq.replication.slave_state import SlaveState
 
 SEGMENT = 1 << 16
 LOG = bytes(range(256)) * 200

@@ -13,8 +13,8 @@ from tandemq.formats.record import encode_record
 from tandemq.replication.classic_slave_state import ClassicSlaveState
 from tandemq.replication.decisions import LogEnds
 from tandemq.replication.first_copy import CopyProgress, MasterLog
+from tandemq.replication.following.core import SlaveTerms
 from tandemq.replication.slave import MasterPlace
-from tandemq.replication.slave_state import SlaveTerms
 
 RECORD = encode_record(
     topic="t", queue_id=0, queue_offset=0, physical_offset=0, born_timestamp=1, born_host=bytes(8), store_timestamp=1,
