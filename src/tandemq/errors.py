@@ -59,6 +59,7 @@ message carries the numbers (asked, had, limit) and says what to do next. A mist
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import groupby
 
 
 class TandemError(Exception):
@@ -246,12 +247,21 @@ class SendFailed(ClientError):
     """
 
     def __init__(self, topic: str, attempts: Sequence[Attempt], code: int | None = None) -> None:
-        story = "; ".join(str(attempt) for attempt in attempts)
-        super().__init__(f"message to {topic!r} not sent after {len(attempts)} attempt(s): {story}")
+        super().__init__(f"message to {topic!r} not sent after {len(attempts)} attempt(s): {_story(attempts)}")
         self.topic = topic
         self.attempts = tuple(attempts)
         self.code = code
         """The broker's last response code, if it gave one."""
+
+
+def _story(attempts: Sequence[Attempt]) -> str:
+    """Tells of every attempt; of several with one reason at one broker only the first, and how many they were."""
+    told = []
+    alike = lambda attempt: (attempt.address, attempt.error)  # noqa: E731
+    for _, group in groupby(attempts, key=alike):
+        first, *others = group
+        told.append(f"{first} ({len(others)} more with the same answer)" if others else str(first))
+    return "; ".join(told)
 
 
 class ClientClosed(ClientError):

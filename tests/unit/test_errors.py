@@ -8,7 +8,7 @@ from pathlib import Path
 
 import tandemq
 from tandemq import errors
-from tandemq.errors import TandemError
+from tandemq.errors import Attempt, SendFailed, TandemError
 
 SOURCE = Path(tandemq.__file__).parent
 BUILT_IN = {"Exception", "ValueError", "RuntimeError", "OSError", "KeyError", "TypeError"}
@@ -58,3 +58,15 @@ def test_every_exception_is_in_the_tree() -> None:
         if isinstance(node, ast.ClassDef) and any(getattr(base, "id", "") in BUILT_IN for base in node.bases)
     ]
     assert strays == ["errors.py: TandemError"]
+
+
+def test_a_failed_send_tells_a_reason_once_for_each_broker() -> None:
+    """A read-only master is asked until the deadline: eleven times the same two lines are no story."""
+    busy = [Attempt("a", "a:1", queue, 1, "it is read-only") for queue in range(9)]
+    failed = SendFailed("T", [*busy, Attempt("b", "b:1", 0, 2, "closed"), busy[0]], 14)
+    assert str(failed) == (
+        "message to 'T' not sent after 11 attempt(s): "
+        "a (a:1) queue 0, 1 ms: it is read-only (8 more with the same answer); "
+        "b (b:1) queue 0, 2 ms: closed; a (a:1) queue 0, 1 ms: it is read-only"
+    )
+    assert len(failed.attempts) == 11

@@ -343,7 +343,10 @@ class BrokerConfig:
         if self.role is not BrokerRole.SLAVE:
             object.__setattr__(self, "broker_id", 0)  # as upstream: a master is 0 whatever the file says
         elif self.broker_id == 0:
-            raise ConfigError("brokerRole=SLAVE with brokerId=0: a slave needs an id of its own, 1 or higher")
+            raise ConfigError(
+                "brokerRole=SLAVE with brokerId=0: a slave needs an id of its own, 1 or higher; with haCoordinator, "
+                "where any broker may be elected, brokerRole is SYNC_MASTER or ASYNC_MASTER"
+            )
 
     def _be_observer(self) -> None:
         if self.role is BrokerRole.SYNC_MASTER:
