@@ -271,7 +271,8 @@ def advice(nodes: Sequence[Node]) -> list[str]:
 def _copies(node: Node) -> str:
     """Returns how far a slave of a RocketMQ master has come."""
     protocol = "RocketMQ's protocol" if node.get("protocol") == "classic" else "our protocol"
-    done = f"copies from {node.get('master', '')} in {protocol}: its END is {node['master_end']}, ours {node['end']}"
+    its_end = max(node["master_end"], node["end"])  # it was asked a while ago, and what came since came from it
+    done = f"copies from {node.get('master', '')} in {protocol}: its END is {its_end}, ours {node['end']}"
     lag = node.get("lag_bytes", 0)
     if not lag:
         return f"{done}, it has everything"

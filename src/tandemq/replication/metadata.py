@@ -72,8 +72,8 @@ ROCKETMQ_TABLES: Final[dict[str, int]] = {
 """What a RocketMQ master is asked for; ours write into the log how far timer messages have come."""
 OPTIONAL: Final = frozenset({"timers"})
 """RocketMQ 4 does not know the request, and a RocketMQ 5 without timer messages refuses it."""
-AT_LOG_END: Final = frozenset({"timers"})
-"""Of a RocketMQ master, true where its log ends just after it told."""
+AT_LOG_END: Final = frozenset({"delay", "timers"})
+"""What a RocketMQ master has delivered: its log says so where it ends just after it told."""
 
 LOG_END: Final = "tandemqLogEnd"
 """Field of the answers with tables of progress: the position of the log at which they are true."""
@@ -106,7 +106,7 @@ class Tables(Protocol):
         """Decodes what the master said, for `take`; touches nothing, so that any thread may do it."""
         ...
 
-    def take(self, told: Any, position: int | None, mark: str = "") -> None:
+    def take(self, told: Any, position: int | None, mark: str = "", *, is_of_rocketmq: bool = False) -> None:
         """Replaces (topics, groups, delay) or merges (offsets) what the master has, or takes over what changed there.
 
         `position`: how far its log went when it said so; None from a master that does not say. `mark`: what `held_to`
@@ -327,7 +327,8 @@ class MetadataFollower:
             reply.raise_for_code(ResponseCode.SUCCESS)
             if reply.body:
                 told = await self._read(name, bytes(reply.body), False)
-                self._tables.take(told, await self._log_end(address) if name in AT_LOG_END else None)
+                position = await self._log_end(address) if name in AT_LOG_END else None
+                self._tables.take(told, position, is_of_rocketmq=True)
         self.synced_at()
 
     async def _log_end(self, address: str) -> int:

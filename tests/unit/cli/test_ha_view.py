@@ -138,6 +138,8 @@ def test_a_slave_of_rocketmq_tells_how_far_its_copy_is() -> None:
     )
     (line,) = advice([CLASSIC | {"lag_bytes": 0}])
     assert line.endswith("it has everything")
+    (line,) = advice([CLASSIC | {"lag_bytes": 0, "end": 1200}])
+    assert "its END is 1200, ours 1200, it has everything" in line, "no END below ours: it was told a while ago"
     assert "lacks [0, 50)" in advice([CLASSIC | {"lacks": [0, 50]}])[1]
 
 

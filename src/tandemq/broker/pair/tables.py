@@ -6,6 +6,7 @@ here until this node's readers see that position: progress is never ahead of the
 
 import secrets
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from tandemq.broker.pair.told_tables import IN_PARTS, Told, read_told
@@ -127,8 +128,9 @@ class BrokerTables:
     def read(self, table: str, body: bytes, is_part: bool = False) -> Told:
         return read_told(table, body, is_part)
 
-    def take(self, told: Told, position: int | None = None, mark: str = "") -> None:
+    def take(self, told: Told, position: int | None = None, mark: str = "", *, is_of_rocketmq: bool = False) -> None:
         table = told.table
+        told = replace(told, is_of_rocketmq=is_of_rocketmq)
         self._bases.pop(table, None)
         if table in FOLLOW_THE_LOG and position is not None and self._reached() < position:
             self._held.hold(position, told)
@@ -204,7 +206,7 @@ class BrokerTables:
                 broker.offsets.merge(offsets, version)
             self.true_at = position if position is not None else NEVER
         elif table == "delay":
-            broker.delay_schedule.load(told.found, position)
+            broker.delay_schedule.load(told.found, None if told.is_of_rocketmq else position)
             broker.delay_file.mark()
         elif table == "timers" and told.timers is not None:
             broker.timer_checkpoint.take(told.timers)

@@ -31,6 +31,8 @@ class Told:
     """The whole answer, for tables that are not told in parts."""
     timers: TimerCheckpoint | None = None
     """Of a RocketMQ 5 master: how far it has come with timer messages; None if it keeps none."""
+    is_of_rocketmq: bool = False
+    """Such a master writes no progress of its own into the log."""
 
     def followed_by(self, newer: "Told") -> "Told":
         """Returns what both parts say together."""

@@ -229,3 +229,21 @@ def test_a_topic_that_the_log_told_first_is_told_in_a_part_all_the_same() -> Non
     assert slave.follow(master, "topics") == 1
     assert slave.follow(master, "topics") == 12
     assert dict(slave.topics.all()) == dict(master.topics.all())
+
+
+def test_what_a_rocketmq_master_delivered_counts_once_its_copies_are_here() -> None:
+    """Else a slave that is promoted without them would skip messages that it has; and its own progress counts too, so
+    the table is known as RocketMQ's."""
+    loaded: list[tuple[Any, int | None]] = []
+    schedule = SimpleNamespace(load=lambda found, position: loaded.append((found, position)))
+    at = 0
+    broker: Any = SimpleNamespace(delay_schedule=schedule, delay_file=SimpleNamespace(mark=lambda: None))
+    tables = BrokerTables(broker, lambda: at)
+    found = tables.read("delay", b'{"offsetTable":{"1":7}}')
+    tables.take(found, 100, is_of_rocketmq=True)
+    at = 99
+    tables.dispatched()
+    assert loaded == []
+    at = 100
+    tables.dispatched()
+    assert loaded == [({"offsetTable": {"1": 7}}, None)]
