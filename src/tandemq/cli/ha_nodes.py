@@ -6,6 +6,7 @@ from typing import Any
 
 from tandemq.client.admin import Admin
 from tandemq.codec.codes import RequestCode, ResponseCode
+from tandemq.codec.ha_classic import OBSERVER_REPORT
 from tandemq.errors import ClientError, RemotingError, ReplyError
 from tandemq.replication.metadata import PairCode
 
@@ -62,23 +63,7 @@ async def _without_ha_status(admin: Admin, number: int, address: str) -> Node:
 
 def from_rocketmq5(body: dict[str, Any]) -> Node:
     """Returns RocketMQ 5's answer in our words."""
-    replicas = [
-        {
-            "replica": item.get("addr", ""),
-            "address": item.get("addr", ""),
-            "state": "in sync" if item.get("inSync") else "behind",
-            "in_sync": bool(item.get("inSync")),
-            "is_member": True,
-            "protocol": "classic",
-            "received": item.get("slaveAckOffset", 0),
-            "durable": 0,
-            "applied": 0,
-            "lag_bytes": item.get("diff", 0),
-            "lag_ms": 0,
-            "rate": item.get("transferredByteInSecond", 0),
-        }
-        for item in body.get("haConnectionInfo") or ()
-    ]
+    replicas = [_rocketmq5_slave(item) for item in body.get("haConnectionInfo") or ()]
     client = body.get("haClientRuntimeInfo") or {}
     return {
         "role": "master" if body.get("master") else "slave",
@@ -86,4 +71,24 @@ def from_rocketmq5(body: dict[str, Any]) -> Node:
         "end": body.get("masterCommitLogMaxOffset") or client.get("maxOffset", 0),
         "master": client.get("masterAddr", ""),
         "replicas": replicas,
+    }
+
+
+def _rocketmq5_slave(item: dict[str, Any]) -> dict[str, Any]:
+    """Returns one of a RocketMQ master's connections; an observer of ours on it tells no position, so none is shown."""
+    is_observer = item.get("slaveAckOffset") == OBSERVER_REPORT
+    state = "in sync" if item.get("inSync") else "behind"
+    return {
+        "replica": item.get("addr", ""),
+        "address": item.get("addr", ""),
+        "state": "observing" if is_observer else state,
+        "in_sync": bool(item.get("inSync")),
+        "is_member": not is_observer,
+        "protocol": "classic",
+        "received": None if is_observer else item.get("slaveAckOffset", 0),
+        "durable": 0,
+        "applied": 0,
+        "lag_bytes": None if is_observer else max(0, item.get("diff", 0)),
+        "lag_ms": 0,
+        "rate": item.get("transferredByteInSecond", 0),
     }

@@ -194,7 +194,8 @@ def _slave_table(nodes: Sequence[Node]) -> Table:
                 "slave": name if names.count(name) == 1 else replica["replica"],
                 "rate": f"{replica['rate'] / 1e6:.1f}",
             }
-            table.append([str(told.get(key, "")) for key in _SLAVE_COLUMNS.values()])
+            cells = (told.get(key) for key in _SLAVE_COLUMNS.values())
+            table.append(["" if cell is None else str(cell) for cell in cells])
     return table
 
 

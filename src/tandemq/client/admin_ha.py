@@ -11,6 +11,7 @@ from tandemq.client.admin_base import ClusterAdmin
 from tandemq.codec import bodies
 from tandemq.codec.codes import OperatorCode, RequestCode, ResponseCode
 from tandemq.codec.command import Command
+from tandemq.codec.ha_classic import OBSERVER_REPORT
 
 TANDEMQ, ROCKETMQ_5, ROCKETMQ_4 = "TandemQ", "RocketMQ 5", "RocketMQ 4"
 LINES_MAX = 200
@@ -58,16 +59,20 @@ def _of_rocketmq(body: Mapping[str, Any]) -> dict[str, Any]:
         "phase": "open" if is_master else "following",
         "end": bodies.int_of(body, "masterCommitLogMaxOffset") or bodies.int_of(slave, "maxOffset"),
         "master": bodies.text_of(slave, "masterAddr"),
-        "replicas": [
-            {
-                "address": bodies.text_of(link, "addr"),
-                "state": "in sync" if bodies.bool_of(link, "inSync") else "behind",
-                "in_sync": bodies.bool_of(link, "inSync"),
-                "protocol": "classic",
-                "received": bodies.int_of(link, "slaveAckOffset"),
-                "lag_bytes": bodies.int_of(link, "diff"),
-                "rate": bodies.int_of(link, "transferredByteInSecond"),
-            }
-            for link in bodies.list_of(body.get("haConnectionInfo"), "haConnectionInfo")
-        ],
+        "replicas": [_of_connection(link) for link in bodies.list_of(body.get("haConnectionInfo"), "haConnectionInfo")],
+    }
+
+
+def _of_connection(link: Any) -> dict[str, Any]:
+    """Returns one of a RocketMQ master's slaves; an observer of ours among them tells no position."""
+    received = bodies.int_of(link, "slaveAckOffset")
+    is_observer, is_in_sync = received == OBSERVER_REPORT, bodies.bool_of(link, "inSync")
+    return {
+        "address": bodies.text_of(link, "addr"),
+        "state": "observing" if is_observer else "in sync" if is_in_sync else "behind",
+        "in_sync": is_in_sync,
+        "protocol": "classic",
+        "received": 0 if is_observer else received,
+        "lag_bytes": 0 if is_observer else max(0, bodies.int_of(link, "diff")),
+        "rate": bodies.int_of(link, "transferredByteInSecond"),
     }

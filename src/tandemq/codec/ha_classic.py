@@ -20,6 +20,10 @@ TRANSFER_HEADER_SIZE: Final = _TRANSFER.size
 CLASSIC_SIZE_MAX: Final = 64 << 20
 """Upstream frames carry at most haTransferBatchSize (32 KiB by default); beyond this the stream can't be right."""
 
+OBSERVER_REPORT: Final = -(1 << 32)
+"""What an observer of ours reports to a RocketMQ broker: further from the end of any log than haMaxGapNotInSync, which
+is an int of Java, can be."""
+
 
 def encode_report(offset: int) -> bytes:
     """Returns a classic slave's report of its maximum offset."""

@@ -5,16 +5,13 @@ split.
 """
 
 from tandemq.codec import ha_classic
-from tandemq.codec.ha_classic import Head, TransferReader
+from tandemq.codec.ha_classic import OBSERVER_REPORT, Head, TransferReader
 from tandemq.codec.ha_reasons import Reason
 from tandemq.errors import CodecError
 from tandemq.replication.decisions import Append, Close, Commit, Confirm, Decision, LogEnds, Note, Reset, Send
 from tandemq.replication.epochs import ReplicaRecord
 from tandemq.replication.following.core import SlaveTerms
 from tandemq.replication.frame_in_progress import FrameInProgress
-
-OBSERVER_REPORT = -(1 << 32)
-"""Further from the end of any log than haMaxGapNotInSync, which is an int of Java, can be."""
 
 
 class ClassicSlaveState(FrameInProgress):

@@ -53,6 +53,13 @@ def test_rocketmq_5_tells_what_its_request_has() -> None:
     assert RequestCode.GET_BROKER_HA_STATUS == 907
 
 
+def test_an_observer_of_ours_beside_rocketmq_is_shown_as_one() -> None:
+    link = {"addr": "/10.0.0.2:5", "inSync": False, "slaveAckOffset": -(1 << 32), "diff": (1 << 32) + 100}
+    found = ask(c907=body({"master": True, "masterCommitLogMaxOffset": 100, "haConnectionInfo": [link]}))
+    (replica,) = found["replicas"]
+    assert (replica["state"], replica["received"], replica["lag_bytes"]) == ("observing", 0, 0)
+
+
 def test_rocketmq_4_tells_nothing() -> None:
     assert ask() == {"kind": ROCKETMQ_4, "replicas": []}
 

@@ -2,9 +2,10 @@
 
 import pytest
 
+from tandemq.codec.ha_classic import OBSERVER_REPORT
 from tandemq.codec.ha_reasons import Reason
 from tandemq.formats.record import encode_record
-from tandemq.replication.classic_slave_state import OBSERVER_REPORT, ClassicSlaveState
+from tandemq.replication.classic_slave_state import ClassicSlaveState
 from tandemq.replication.decisions import Append, Confirm, LogEnds, Note, Reset, Send
 from tandemq.replication.first_copy import (
     Compared,

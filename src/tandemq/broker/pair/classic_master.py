@@ -62,17 +62,20 @@ class ClassicMaster:
         return bytes(reply.body)
 
 
-async def hinders_promotion(slave: SlaveShell | None, survey: ClassicMaster, own_end: int) -> str:
-    """Returns why a slave of a RocketMQ master should not reign yet; empty if nothing is known against it."""
-    if slave is None or isinstance(slave.state, SlaveState):
-        return ""
-    goal = slave.progress.known_end()
+async def hinders_promotion(slave: SlaveShell | None, survey: ClassicMaster, own_end: int, copying_to: int) -> str:
+    """Returns why a slave of a RocketMQ master should not reign yet; empty if nothing is known against it.
+
+    `copying_to` is what its record says of a copy that is not whole: after a restart nothing else may tell, since a
+    master that is gone answers nobody.
+    """
+    is_classic = slave is not None and not isinstance(slave.state, SlaveState)
+    goal = max(copying_to, slave.progress.known_end() if slave is not None and is_classic else 0)
     if own_end < goal:
         return (
             f"this slave has copied the log of its RocketMQ master up to {own_end}, and that one ended at {goal}: "
             "promote it when it has everything (`tandemq ha wait --caught-up`), or use --accept-loss"
         )
-    place = slave.place
+    place = slave.place if slave is not None and is_classic else None
     if place is None or not place.address:
         return ""
     try:

@@ -99,7 +99,8 @@ class Promotion:
 
     async def _classic_hindrance(self) -> str:
         survey = ClassicMaster(self._broker.asking_client)
-        return await hinders_promotion(self._core.node.slave, survey, self._broker.store.appended)
+        node, end = self._core.node, self._broker.store.appended
+        return await hinders_promotion(node.slave, survey, end, node.record.copying_to)
 
     async def _who_answers(self, register: Register) -> frozenset[str]:
         """Returns the replicas of the group that answer at their addresses.

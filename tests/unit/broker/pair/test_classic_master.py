@@ -15,6 +15,7 @@ from tandemq.replication.decisions import LogEnds
 from tandemq.replication.first_copy import CopyProgress, MasterLog
 from tandemq.replication.following.core import SlaveTerms
 from tandemq.replication.slave import MasterPlace
+from tandemq.replication.slave_state import SlaveState
 
 RECORD = encode_record(
     topic="t", queue_id=0, queue_offset=0, physical_offset=0, born_timestamp=1, born_host=bytes(8), store_timestamp=1,
@@ -97,6 +98,21 @@ def test_a_slave_of_a_rocketmq_master_reigns_after_it_and_with_all_it_had(
     end: int, answer: bytes | None, why: str
 ) -> None:
     survey = master({RequestCode.GET_BROKER_RUNTIME_INFO: answer})
-    told = asyncio.run(hinders_promotion(Slave(end), survey, end))  # type: ignore[arg-type]
+    told = asyncio.run(hinders_promotion(Slave(end), survey, end, 0))  # type: ignore[arg-type]
     assert why in told
     assert bool(told) is bool(why)
+
+
+def test_a_copy_that_is_not_whole_is_remembered_when_its_master_is_gone() -> None:
+    """After a restart no session says that this was a slave of RocketMQ, and none may come any more."""
+
+    class Silent(Slave):
+        def __init__(self) -> None:
+            self.state = object.__new__(SlaveState)  # type: ignore[assignment]
+            self.progress = CopyProgress()
+            self.place = None  # type: ignore[assignment]
+
+    for slave in (Silent(), None):
+        told = asyncio.run(hinders_promotion(slave, master({}), 400, 9000))  # type: ignore[arg-type]
+        assert "up to 400, and that one ended at 9000" in told
+        assert asyncio.run(hinders_promotion(slave, master({}), 9000, 9000)) == ""  # type: ignore[arg-type]
