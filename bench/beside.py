@@ -7,8 +7,10 @@ cut off again and again, and Spark reads one of them meanwhile.
 import asyncio
 import json
 import os
+import shutil
 import subprocess
 import sys
+import tempfile
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -29,6 +31,8 @@ RATE = 200
 """Messages a second: what two cores carry besides, so that answers don't wait for a processor."""
 SIZE = 1000
 SPARK = Path(__file__).resolve().parent / "beside_spark.py"
+MEMORY = next((place for place in (Path("/dev/shm"),) if place.is_dir()), None)
+"""Has the files of observers and Spark: on production's disk their flushes would hold up its own."""
 EVERY_S = 4.0
 """From one fault to the next."""
 
@@ -132,12 +136,21 @@ async def story(directory: Path, version: str, *, faults: int, spark: bool) -> F
     """Runs it: `faults` kills and as many cuts of each observer."""
     found = Found()
     os.makedirs(directory)
+    elsewhere = Path(tempfile.mkdtemp(prefix="tandemq-beside-", dir=MEMORY))
+    try:
+        return await _story(directory, elsewhere, version, found, faults=faults, spark=spark)
+    finally:
+        shutil.rmtree(elsewhere, ignore_errors=True)
+
+
+async def _story(directory: Path, elsewhere: Path, version: str, found: Found, *, faults: int, spark: bool) -> Found:
+    """`elsewhere` is the disk of observers and Spark, which is not production's."""
     seconds = EVERY_S * (2 * faults + 2)
     async with Production(directory / "production", version) as production:
         acked = [directory / "acked-alone", directory / "acked-beside"]
         found.alone = await production.load(seconds, acked[0])
         observers = [
-            Observer(directory / name, production, source)
+            Observer(elsewhere / name, production, source)
             for name, source in (("of-master", production.master), ("of-slave", production.slave))
         ]
         async with observers[0].link, observers[1].link:
@@ -145,7 +158,7 @@ async def story(directory: Path, version: str, *, faults: int, spark: bool) -> F
                 loading = asyncio.create_task(production.load(seconds, acked[1]))
                 for observer in observers:
                     observer.start()
-                reading = await _spark(directory, production, observers[1]) if spark else None
+                reading = await _spark(elsewhere, production, observers[1]) if spark else None
                 await _faults(observers, faults, found)
                 found.beside = await loading
                 for observer in observers:
@@ -156,7 +169,7 @@ async def story(directory: Path, version: str, *, faults: int, spark: bool) -> F
                     found.missing += missing(stored, acked)
                 found.acknowledged = sum(1 for path in acked for line in path.read_text().splitlines() if _is_ok(line))
                 if reading is not None:
-                    (directory / "stop").touch()
+                    (elsewhere / "stop").touch()
                     output = (await reading.communicate())[0].decode()
                     found.read = json.loads(next(line for line in output.splitlines() if line.startswith("{")))
             finally:
