@@ -7,11 +7,16 @@ import pytest
 from tests.peers.half_pairs import Group, RealBroker, Target, same_logs, segments
 from tests.peers.programs import JAVA_VERSIONS, rocketmq_jars
 
+from tandemq.codec.bodies import load_object
+from tandemq.codec.codes import RequestCode
 from tandemq.codec.command import Command
+from tandemq.codec.send_header import SendHeader, send_ext
+from tandemq.errors import RemotingError
+from tandemq.model.message import encode_properties
 from tandemq.remoting.client import RemotingClient
 from tandemq.remoting.config import RemotingConfig
 from tandemq.replication.metadata import PairCode
-from tandemq.testing.pair import QUEUES, SEGMENT, BrokerProcess, Load, LoadResult, RealPair
+from tandemq.testing.pair import QUEUES, SEGMENT, SEND_V2, BrokerProcess, Load, LoadResult, RealPair
 from tandemq.testing.waiting import until
 
 pytestmark = [pytest.mark.peer, pytest.mark.slow, pytest.mark.timeout(600)]
@@ -210,6 +215,88 @@ def test_an_observer_copies_a_real_pair_and_changes_nothing_there(version: str, 
                 await master.stop(kill=True)
 
     asyncio.run(story())
+
+
+@pytest.mark.parametrize("version", JAVA_VERSIONS)
+@pytest.mark.parametrize("observer", ["false", "true"], ids=["slave", "observer"])
+def test_the_tables_of_a_real_master_stay_current(version: str, observer: str, tmp_path: Path) -> None:
+    """Topics, groups, consumer offsets in both directions, delay offsets; what is gone there goes here."""
+    rocketmq_jars(version)
+
+    async def story() -> None:
+        async with Group() as group:
+            real = RealBroker(tmp_path / "real", version, "ASYNC_MASTER", group.address)
+            beside = {"haObserver": observer, "haMasterAddress": real.ha_address} if observer == "true" else {}
+            ours = group.ours(tmp_path / "ours", "SLAVE", slaveSyncInterval="500", **beside)
+            try:
+                await real.start()
+                await sent(real.address, 50, {0})
+                ours.start()
+                await make(real.address)
+                await delayed(real.address)
+                await tables_say(ours.address, topic="New", group="g-new", offset=30, delivered=1)
+                await commit(real.address, 20)
+                await tables_say(ours.address, topic="New", group="g-new", offset=20, delivered=1)
+                await done(real.address, Command(RequestCode.DELETE_TOPIC_IN_BROKER, {"topic": "New"}))
+                await delayed(real.address)
+                await tables_say(ours.address, topic="", group="g-new", offset=20, delivered=2)
+            finally:
+                ours.kill()
+                await real.stop(kill=True)
+
+    asyncio.run(story())
+
+
+async def done(address: str, command: Command) -> Command:
+    reply = await asked(address, command)
+    reply.raise_for_code(0)
+    return reply
+
+
+async def make(address: str) -> None:
+    """A topic, a group, and an offset of that."""
+    topic = {
+        "topic": "New", "defaultTopic": "TBW102", "readQueueNums": "3", "writeQueueNums": "3", "perm": "6",
+        "topicFilterType": "SINGLE_TAG", "topicSysFlag": "0", "order": "false",
+    }  # fmt: skip
+    await done(address, Command(RequestCode.UPDATE_AND_CREATE_TOPIC, topic))
+    group = b'{"groupName":"g-new","retryQueueNums":1}'
+    await done(address, Command(RequestCode.UPDATE_AND_CREATE_SUBSCRIPTIONGROUP, {}, group))
+    await commit(address, 30)
+
+
+async def commit(address: str, offset: int) -> None:
+    fields = {"consumerGroup": "g-new", "topic": "T", "queueId": "0", "commitOffset": str(offset)}
+    await done(address, Command(RequestCode.UPDATE_CONSUMER_OFFSET, fields))
+
+
+async def delayed(address: str) -> None:
+    """A message that waits for a second."""
+    header = SendHeader(
+        producerGroup="pg", topic="T", defaultTopic="TBW102", defaultTopicQueueNums=4, queueId=0, sysFlag=0,
+        bornTimestamp=1, flag=0, properties=encode_properties({"DELAY": "1"}).decode(),
+    )  # fmt: skip
+    await done(address, Command(SEND_V2, send_ext(header, short=True), b"late"))
+
+
+async def tables_say(address: str, *, topic: str, group: str, offset: int, delivered: int) -> None:
+    """What our broker answers; `topic` empty: it does not know New any more."""
+    place = {"consumerGroup": group, "topic": "T", "queueId": "0"}
+    seen: list[object] = []
+
+    async def current() -> bool:
+        topics = load_object((await done(address, Command(RequestCode.GET_ALL_TOPIC_CONFIG))).body, "topics")
+        groups = load_object((await done(address, Command(RequestCode.GET_ALL_SUBSCRIPTIONGROUP_CONFIG))).body, "g")
+        delays = load_object((await done(address, Command(RequestCode.GET_ALL_DELAY_OFFSET))).body, "delays")
+        told = await asked(address, Command(RequestCode.QUERY_CONSUMER_OFFSET, place))
+        seen[:] = [
+            "New" in topics["topicConfigTable"], group in groups["subscriptionGroupTable"],
+            told.ext.get("offset"), delays["offsetTable"],
+        ]  # fmt: skip
+        wanted = [bool(topic), True, str(offset)]
+        return seen[:3] == wanted and {str(k): int(v) for k, v in delays["offsetTable"].items()}.get("1") == delivered
+
+    await until(current, lambda: f"the tables say {topic=} {offset=} {delivered=}: {seen}", ignoring=(RemotingError,))
 
 
 def expire(store: Path, *, beyond: str) -> None:
