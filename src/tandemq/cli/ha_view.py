@@ -293,7 +293,7 @@ def _lacks(node: Node) -> str:
 
 
 def _is_half(node: Node) -> bool:
-    return bool(node.get("copying_to", -1) > node["end"])
+    return bool(node.get("copying_to", -1) > node.get("end", 0))  # RocketMQ 4 tells neither
 
 
 def _half(node: Node) -> str:

@@ -158,3 +158,9 @@ def test_caught_up_means_that_the_master_said_so() -> None:
     assert "does not answer" in behind([{"address": "10.0.0.9:10911", "role": "?", "phase": "does not answer"}])
     assert behind([master(replica()), SLAVE]) == ""
     assert "7 bytes" in behind([master(replica(lag_bytes=7)), SLAVE])
+
+
+def test_a_slave_that_is_a_rocketmq_4_tells_nothing_and_stops_nobody() -> None:
+    """It answers no question about its log; those beside it still have their lines."""
+    four = {"broker": "b", "brokerId": 1, "address": "10.0.0.3:10911", "role": "slave", "phase": "RocketMQ 4"}
+    assert advice([four, CLASSIC])[0].endswith("left")
