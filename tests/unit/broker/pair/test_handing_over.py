@@ -25,7 +25,7 @@ def follower() -> FakeCore:
     core = FakeCore()
     core.node.is_following = True
     state = SlaveState.__new__(SlaveState)
-    state.master = f"{OTHER}#b"
+    state.core = SimpleNamespace(master=f"{OTHER}#b")  # type: ignore[assignment]
     core.node.slave = FakeSlave(state=state)
     core.node.note(register=register_of())
     core.network.brokers[OTHER] = {"tandemqNow": "1000"}
