@@ -28,7 +28,7 @@ from tandemq.broker.warm_log import WarmLog
 from tandemq.broker.write_gate import WriteRefused
 from tandemq.broker.writer import MessageWriter
 from tandemq.clock import Clock
-from tandemq.errors import CodecError, InvalidRequest, MessageTooLarge, StoreError
+from tandemq.errors import CodecError, InvalidRequest, MessageTooLarge, StoreError, TandemError
 from tandemq.formats.envelope import Enveloped, delay_level, real_destination
 from tandemq.formats.record import PROPERTIES_MAX, parse_record
 from tandemq.formats.timer_checkpoint import TimerCheckpoint
@@ -92,7 +92,7 @@ def _due(properties: Mapping[str, str], now_ms: int) -> int:
     raise BadTimer("the message names no time")
 
 
-class _Cold(Exception):
+class _Cold(TandemError):
     """What is to be read is being brought into memory."""
 
 
