@@ -29,7 +29,8 @@ from tandemq.model.ack_level import AckLevel, parse_level
 from tandemq.replication import replica_file
 from tandemq.replication.acks import AckQueue, PutStatus
 from tandemq.replication.config import ReplicationConfig
-from tandemq.replication.node import NodeCallbacks, ReplicaNode
+from tandemq.replication.node import ReplicaNode
+from tandemq.replication.node_callbacks import NodeCallbacks
 from tandemq.replication.slave import MasterPlace, SlaveShell
 from tandemq.sim.disk import CrashableDisk, MemorySegment
 from tandemq.store.config import StoreConfig

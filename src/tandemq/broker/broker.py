@@ -80,7 +80,7 @@ from tandemq.remoting.server import RemotingServer
 from tandemq.remoting.slices import Slices
 from tandemq.replication.acks import AckQueue
 from tandemq.replication.config import ReplicationConfig
-from tandemq.replication.node import known_confirmed
+from tandemq.replication.record_keeper import known_confirmed
 from tandemq.store.config import FlushDiskType, StoreConfig
 from tandemq.store.message_store import MessageStore
 

@@ -14,8 +14,7 @@ from tandemq.broker.pair import tables as pair_tables
 from tandemq.codec import ha_session as ha
 from tandemq.codec.ha_register import Register
 from tandemq.model.ack_level import AckLevel
-from tandemq.replication import accession, acks, copies, epochs, hands, promotion, slave_state
-from tandemq.replication import node as replica_node
+from tandemq.replication import accession, acks, copies, draining, epochs, hands, promotion, slave_state
 from tandemq.replication import register as registers
 from tandemq.replication.decisions import Confirm, Decision, LogEnds, Save, Send, Truncate
 from tandemq.replication.epochs import Epoch, History, Promise
@@ -923,7 +922,7 @@ MUTANTS: tuple[Mutant, ...] = (
         "order",
         "a master hands over before those who follow have everything",
         (
-            (replica_node, "have_all", _hands_over_at_once),
+            (draining, "have_all", _hands_over_at_once),
             (sim_operated, "have_all", _hands_over_at_once),
         ),
     ),

@@ -31,7 +31,8 @@ from tandemq.codec.ha_register import Register
 from tandemq.remoting.dispatch import Handler
 from tandemq.replication.decisions import Propose
 from tandemq.replication.metadata import MetadataFollower
-from tandemq.replication.node import NodeCallbacks, ReplicaNode
+from tandemq.replication.node import ReplicaNode
+from tandemq.replication.node_callbacks import NodeCallbacks
 from tandemq.replication.slave_state import SlaveState
 from tandemq.replication.status import HaStatus
 from tandemq.store.config import FlushDiskType
