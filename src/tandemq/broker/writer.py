@@ -290,7 +290,7 @@ class MessageWriter:
             self._put_off()
 
     def _hurry(self) -> None:
-        """Somebody waits: at the end of this turn, not later."""
+        """Has what was put off done at the end of this turn, because somebody waits."""
         if not self._ends_turn:
             self._ends_turn = True
             self._loop.call_soon(self._end_turn)
@@ -314,7 +314,7 @@ class MessageWriter:
         self._do_later(SLICE_SIZE)
 
     def catch_up(self) -> None:
-        """What was put off is done: the queues have every message that may be read."""
+        """Does what was put off, so that the queues have every message that may be read."""
         if self._later is not None:
             self._later.cancel()
             try:
@@ -332,7 +332,7 @@ class MessageWriter:
         await asyncio.sleep(0)
 
     def stop(self, reason: str) -> None:
-        """No more writes; what waits fails with the reason."""
+        """Ends writing; what waits fails with the reason."""
         self.gate.end(reason)
         self.fail_waiting(reason)
         if self._timer is not None:

@@ -584,7 +584,7 @@ def _check_numbers(all_bits: int) -> None:
 
 
 def _farewell(payload: bytes, kind: int) -> Farewell:
-    """A frame without a seal where one is due is good for nothing but to tell why the peer goes."""
+    """Returns why the peer goes; a frame without a seal where one is due is good for nothing else."""
     if kind != FrameType.REFUSE:
         raise SealBroken(f"HA frame of type {kind} without a seal: its sender did not prove the shared key")
     refuse = _decode_json(payload, Refuse)

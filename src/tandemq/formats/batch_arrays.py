@@ -47,7 +47,7 @@ class ArrayBatch(MessageBatch):
 
     @classmethod
     def parse(cls, view: memoryview, starts: list[int]) -> "ArrayBatch | None":
-        """From where its elements begin, whose sizes are known to add up; None if other fields do not."""
+        """Returns the batch whose elements begin there, with sizes that add up; None if other fields do not."""
         buffer = np.frombuffer(view, dtype=np.uint8)
         at = np.array(starts, dtype=np.int64)
         fields = at[:, None] + np.arange(HEAD.size)

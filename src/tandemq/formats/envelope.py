@@ -87,8 +87,9 @@ def to_half(topic: str, queue_id: int, sys_flag: int, properties: Mapping[str, s
 
 
 def from_half(sys_flag: int, properties: Mapping[str, str]) -> Enveloped:
-    """A half message that was committed: real topic and queue, commit type. Append it with
-    prepared_transaction_offset = the half record's physical offset."""
+    """Returns a half message that was committed: real topic and queue, commit type.
+
+    Append it with the half record's physical offset as prepared_transaction_offset."""
     topic, queue_id = real_destination(properties)
     return Enveloped(topic, queue_id, sys_flag & ~TRANSACTION_MASK | TRANSACTION_COMMIT, dict(properties))
 

@@ -65,7 +65,7 @@ class NameServer:
         await self.stop()
 
     async def start(self) -> int:
-        """Listens; returns the port."""
+        """Listens. Returns the port."""
         config = self.handlers.config
         port = await self.remoting.start()
         if config.metrics_port:

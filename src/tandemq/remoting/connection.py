@@ -333,7 +333,7 @@ class Connection(asyncio.Protocol):
         self._out_size += len(data)
 
     def send_now(self, data: bytes) -> None:
-        """Like `send`, for an answer that no other will follow in this turn: it does not wait for the turn's end."""
+        """Sends an answer that no other will follow in this turn, without waiting for the turn's end as `send` does."""
         self._out.append(data)
         self._out_size += len(data)
         if not self._batching:
@@ -435,7 +435,7 @@ class Connection(asyncio.Protocol):
         return waiter
 
     def start_request(self, encode: Callable[[int], bytes], waiter: AnswerWaiter, timeout: float) -> None:
-        """The bare form of `start_invoke` for hot paths: `encode(opaque)` gives the frame, `waiter` is told at once."""
+        """Does what `start_invoke` does, for hot paths: `encode(opaque)` gives the frame, `waiter` is told at once."""
         if not self.is_open:
             raise ConnectionLost(f"{self.peer}: {self.close_reason or 'not connected'}")
         now = self._now()

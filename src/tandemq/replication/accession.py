@@ -78,7 +78,7 @@ class Judgement:
 
 
 def is_named(register: Register | None, replica: str, theirs: Register | None) -> bool:
-    """Whether a replica with this register promises to, follows, or answers that other one, which has `theirs`.
+    """Returns whether a replica with this register promises to, follows, or answers that other one with `theirs`.
 
     Case 3: the empty store at the last holder's address is answered though its identity is new; so is one that has
     opened since, when an operator accepted to lose what this replica may hold.  Then this replica may know another last

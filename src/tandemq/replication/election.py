@@ -119,7 +119,7 @@ def decide(view: View, now: float) -> ElectionVerdict:
 
 
 def gives_way(me: Candidate, other: Candidate) -> bool:
-    """Whether one that stands makes room for another that stands too.
+    """Returns whether one that stands makes room for another that stands too.
 
     Each of them waits to be heard by the other, which a candidate is not: without this they would wait for ever.
     """

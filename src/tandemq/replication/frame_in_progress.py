@@ -50,7 +50,7 @@ class FrameInProgress(ABC):
         return bool(self._pending)
 
     def pending_to_window(self) -> bytes:
-        """The part of the current frame that came in a buffer, for the shell to put into the window."""
+        """Returns the part of the current frame that came in a buffer, for the shell to put into the window."""
         data = bytes(self._pending)
         self._pending.clear()
         self._direct += len(data)

@@ -93,7 +93,7 @@ class Lease:
     # --- another one's lease ----------------------------------------------------------------------------------------
 
     def opens_over(self, old_lease: int, *, was_here: bool, was_handed: bool) -> bool:
-        """A swap has made this node the holder: whether another one may still believe in the lease it had.
+        """Returns whether another one may still believe in the lease it had, when a swap has made this node the holder.
 
         `was_here`: the old one was this node's own.  `was_handed`: who had it has said that it stopped.
         """

@@ -190,7 +190,7 @@ class MetadataServer:
         return {name: mark for name, mark in self._tables.marks().items() if name not in OURS_ONLY or name in told}
 
     async def told(self, seconds: float, *, stopping: bool) -> None:
-        """Until every slave that asks here has the current tables, but not longer: before a stop or a hand-over."""
+        """Waits, before a stop or a hand-over, until every slave that asks here has the current tables; bounded."""
         self._is_hasty, self._is_stopping = True, stopping
         self.changed()
         try:

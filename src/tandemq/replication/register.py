@@ -28,7 +28,7 @@ class RegisterHome(Protocol):
     """Where a register lives: the group itself, or a coordinator."""
 
     def read(self) -> Register | None:
-        """The newest one known."""
+        """Returns the newest one known."""
         ...
 
     def swap(self, expected: Register | None, new: Register) -> bool:

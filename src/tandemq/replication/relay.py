@@ -91,7 +91,7 @@ class RelayShell:
                 log.info("%s", decision.text)
 
     def _tick(self) -> None:
-        """Only while somebody is connected."""
+        """Lets time pass for the sessions, while somebody is connected."""
         self._timer = None
         self._act(self.state.tick(self._clock.monotonic()))
         self.advanced()

@@ -103,11 +103,11 @@ class Wire:
         return not self._out
 
     def recv_into(self, buffer: bytearray | memoryview, size: int = 0) -> int:
-        """As socket.recv_into: what is there now, 0 at the end of the stream, BlockingIOError for nothing yet."""
+        """Takes what is there, as socket.recv_into does: 0 at the stream's end, BlockingIOError for nothing yet."""
         return self.socket.recv_into(buffer, size)
 
     def receive_to_file(self, fd: int, position: int, size: int) -> int:
-        """What is there now, at most `size`, moved into a file without passing through here; else as `recv_into`."""
+        """Moves what is there, at most `size`, into a file without passing through here; else as `recv_into`."""
         if self._pipe is None:
             self._pipe = Pipe()
         return self._pipe.move(self._fd, fd, position, size)
@@ -123,7 +123,7 @@ class Wire:
         return self.socket.send(data)
 
     def send(self, data: bytes | memoryview) -> None:
-        """Out now, or as soon as the peer takes it."""
+        """Sends now, or as soon as the peer takes it."""
         if not self.is_open or self._closing:
             return
         view = memoryview(data)
@@ -213,7 +213,7 @@ class Wire:
             self._on_clear()
 
     def close(self) -> None:
-        """After what is on its way out; nothing more is read."""
+        """Closes after what is on its way out; reads nothing more."""
         if not self.is_open or self._closing:
             return
         self._closing = True

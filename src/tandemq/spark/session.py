@@ -34,9 +34,7 @@ TUNED: dict[str, str] = {
 
 
 def session_builder(name: str, *, master: str = "", work_directory: Path | None = None) -> Any:
-    """A `SparkSession.Builder` with the tuned settings. `master` empty: whatever spark-submit or Spark's defaults
-    say.
-    """
+    """Returns a `SparkSession.Builder` with the tuned settings; an empty `master` leaves that to spark-submit."""
     from pyspark.sql import SparkSession
 
     # Workers must run the interpreter that has this package, not whatever `python3` is on the path.

@@ -37,7 +37,7 @@ class ConfirmedMark:
         return memoryview(found).cast("q")[_OFFSET_AT] if found[:_BOOT_ID_SIZE] == self._disk.boot_id() else 0
 
     def begin(self, offset: int) -> None:
-        """From here on what is set is kept."""
+        """Keeps what is set from here on."""
         try:
             if self._disk.file_size(self._path) != SIZE:
                 self._disk.create_file(self._path, SIZE)
@@ -51,11 +51,11 @@ class ConfirmedMark:
         self.set(offset)
 
     def set(self, offset: int) -> None:
-        """Everything below was confirmed."""
+        """Notes that everything below was confirmed."""
         self._words[_OFFSET_AT] = offset
 
     def lower(self, offset: int) -> None:
-        """The log is about to be cut."""
+        """Takes the mark back, because the log is about to be cut."""
         if self._words[_OFFSET_AT] > offset:
             self._words[_OFFSET_AT] = offset
 

@@ -85,8 +85,10 @@ def _queue_file_size(disk: Disk, directory: Path) -> int:
 
 
 def index_shape(disk: Disk, path: Path) -> tuple[int, int]:
-    """(slots, entries). The size gives one equation for two unknowns; the place of the first entry gives the other:
-    its physical offset is the header's beginPhyOffset, and its slot leads to it."""
+    """Returns (slots, entries) of an index file.
+
+    The size gives one equation for two unknowns; the place of the first entry gives the other: its physical offset is
+    the header's beginPhyOffset, and its slot leads to it."""
     size = disk.file_size(path) or 0
     header = disk.read_at(path, 0, HEADER_SIZE)
     if len(header) == HEADER_SIZE:

@@ -53,7 +53,7 @@ class Segment(Protocol):
         ...
 
     def sync(self) -> None:
-        """fdatasync: what was written before the call is durable when it returns."""
+        """Makes durable, by fdatasync, what was written before the call."""
         ...
 
     def fileno(self) -> int:
@@ -67,7 +67,7 @@ class SyncFile(Protocol):
     """A file that is kept open to be synced again and again. Used by one thread."""
 
     def sync(self) -> None:
-        """fdatasync, as `Segment.sync`."""
+        """Makes the file durable, as `Segment.sync` does."""
         ...
 
     def close(self) -> None: ...

@@ -312,8 +312,9 @@ class LogDispatcher:
                         self._touched[queue] = None
 
     def _template(self, unique_size: int, before: bytes, behind: bytes) -> tuple[Template | None, bytes, int]:
-        """(what the text before and behind a record's unique key says, the user's keys, where those are); None if it
-        is unusual.
+        """Returns (what the text before and after a record's unique key says, the user's keys, where those are).
+
+        None if the record is unusual.
 
         The user's keys differ from message to message too: what is remembered is the text around them.
         """
@@ -330,7 +331,7 @@ class LogDispatcher:
         return template, keys, layout
 
     def _new_template(self, unique_size: int, parts: tuple[bytes, ...]) -> Template | None:
-        """From topic and properties without unique key and keys, which both stood where a property begins."""
+        """Makes a template of a record without unique key and keys, which both stood where a property begins."""
         first, second, text = parts[0], parts[1], b"".join(parts)
         topic_stop = 1 + first[0] if first else 0
         if (
@@ -376,7 +377,7 @@ class LogDispatcher:
         return at
 
     def _behind_blank(self, view: memoryview, at: int, stop: int) -> int:
-        """Behind a blank that lies wholly below the limit the next segment begins; anything else waits."""
+        """Skips a blank that lies wholly below the limit, to where the next segment begins; anything else waits."""
         if at + 8 <= stop and stop == len(view):
             size, magic = SIZE_MAGIC.unpack_from(view, at)
             if magic == MAGIC_BLANK and at + size == len(view):
@@ -417,7 +418,7 @@ class LogDispatcher:
             queue.destroy()
 
     def _fill(self, queue: ConsumeQueue, queue_offset: int) -> None:
-        """The queue lacks entries before this one: its history is gone, here (an empty queue) or where it came from."""
+        """Fills a queue that lacks entries before this one: their history is gone, here or where it came from."""
         if self.on_gap is not None:
             self.on_gap(queue, queue_offset)
         self._queues.advance(queue, queue_offset)

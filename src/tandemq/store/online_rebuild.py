@@ -255,8 +255,10 @@ class OnlineRebuild:
     # -- the swap, called by the owner while nothing else happens
 
     def match(self, live: dict[Key, ConsumeQueue]) -> tuple[int, int]:
-        """Fresh queues get what only the live ones know: which were deleted, where empty ones stand, what offsets are
-        handed out. (sum of the ends that are durable, how many queues had another end)"""
+        """Gives fresh queues what only the live ones know: deleted ones, where empty ones stand, offsets given out.
+
+        Returns (sum of the ends that are durable, how many queues had another end).
+        """
         for key in [key for key in self.queues.table if key not in live]:
             self.queues.table.pop(key).destroy()  # its topic was deleted; the log still has the messages
             self.unsynced.discard(key)

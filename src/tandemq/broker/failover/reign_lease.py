@@ -83,7 +83,7 @@ class ReignLease:
                 log.info("the lease ends by itself, it could not be revoked: %s", error)
 
     def let_go(self) -> None:
-        """A hand-over: not renewed any more, and not revoked, so that nobody else stands before the successor."""
+        """Stops renewing for a hand-over, without revoking, so that nobody else stands before the successor."""
         self.state.ended()
 
     async def old_one_ends(self, lease: int) -> None:

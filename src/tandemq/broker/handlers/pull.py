@@ -350,8 +350,9 @@ class PullHandlers:
 
     @staticmethod
     def _waits_on(pull: _Pull, found: GetResult) -> bool:
-        """Whether what a parked pull was woken for is filtered out: it need not know. One that has not waited yet is
-        told at once, so that its consumer's offset moves past such messages."""
+        """Returns whether what a parked pull was woken for is filtered out, so that it need not know.
+
+        One that has not waited yet is told at once, so that its consumer's offset moves past such messages."""
         if found.status is not GetStatus.NO_MATCHED_MESSAGE or found.next_offset <= pull.offset:
             return False
         pull.offset = found.next_offset  # examined entries need no second look

@@ -74,7 +74,7 @@ class Asking:
                 self._followers.challenge(out, session, now)
 
     def ask_also(self, hello: Hello) -> None:
-        """Without a memory of what happened: everybody whom the replicas know of, but our own former self."""
+        """Asks everybody whom the replicas know of, but our own former self: there is no memory of what happened."""
         here = place_of(self._core.record.replica)
         self.ask |= {replica for replica in (hello.replica, *hello.members) if place_of(replica) != here}
 

@@ -59,7 +59,7 @@ class ClassicFollowers:
         self.are_served = not terms.shared_key if terms.classic_peers is None else terms.classic_peers
 
     def receive(self, out: list[Decision], session: Session, data: bytes | memoryview, now: float) -> None:
-        """Reports, however split."""
+        """Takes reports, however split."""
         for report in session.reports.feed(data):
             self._on_report(out, session, report, now)
             if session.id not in self._followers.sessions:

@@ -142,7 +142,7 @@ class Membership:
         return register if self._core.acks.counts_classic else registers.without_classic(register)
 
     def _holds_confirmed(self, session: Session) -> bool:
-        """Whether it has all that was acknowledged with a copy elsewhere, durably where such levels are used."""
+        """Returns whether it has all that was acknowledged with another copy, durably where such levels are used."""
         core = self._core
         others = core.terms.level.needed(core.acks.group_size) > 1
         owed = max(core.acks.acknowledged, core.confirmed if others else 0)

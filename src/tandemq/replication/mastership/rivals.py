@@ -120,8 +120,9 @@ class Rivals:
     # --- a reign that nobody told us of -----------------------------------------------------------------------------
 
     def give_way(self, out: list[Decision], hello: Hello, above: int, text: str, now: float) -> None:
-        """A reign opened without asking, that nobody has joined, takes the group's history over and goes on; any other
-        one is over."""
+        """Ends this reign.
+
+        One that opened without asking, and that nobody has joined, takes the group's history over and goes on."""
         record = self._core.record
         if record.blind_from >= 0 and not record.in_sync:
             self._take_over(out, hello, above, text, now)

@@ -109,7 +109,7 @@ class Taking:
 
 
 def holds_other_reign(core: MasterCore, session: Session) -> bool:
-    """Whether a replica has bytes of a reign unknown to us, which ours, opened without asking, may not overrule."""
+    """Returns whether a replica has bytes of an unknown reign, which ours, opened without asking, may not overrule."""
     blind_from = core.record.blind_from
     if blind_from < 0 or session.hello is None:
         return False

@@ -37,9 +37,11 @@ def _keep_memory() -> None:
 
 
 def _keep_objects() -> None:
-    """pyspark collects garbage after every task and walks all that was ever imported: ten milliseconds and more, a good
-    part of a small micro-batch. What is there now stays, and is not looked at again; and once more before the second
-    task, as the first one brings half as much again (pyarrow imports pandas when it meets its first array).
+    """Keeps what was imported out of the garbage collector's walks.
+
+    pyspark collects garbage after every task and walks all that was ever imported: ten milliseconds and more, a good
+    part of a small micro-batch. This happens at the start and once more before the second task, because the first one
+    brings half as much again (pyarrow imports pandas when it meets its first array).
     """
     gc.collect()
     gc.freeze()

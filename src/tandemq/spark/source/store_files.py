@@ -251,8 +251,10 @@ def _end_within(segment: Segment, position: int, limit: int) -> int:
 
 
 def _leapt(buffer: mmap.mmap, at: int, stop: int, base: int) -> int:
-    """A record further on, found in leaps: the end is near it. Walking through a whole segment takes longer than all
-    else that planning a query does, and damage on the way is for reading to find.
+    """Returns the position of a record near the end, found in leaps.
+
+    Walking through a whole segment takes longer than all else that planning a query does, and damage on the way is for
+    reading to find.
     """
     while (target := at + _LEAP_BYTES) < stop and buffer[target : target + mmap.PAGESIZE].rstrip(b"\0"):
         found = resynchronise(buffer, target, min(stop, target + _LEAP_BYTES), stop, base)

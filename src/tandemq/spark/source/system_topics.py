@@ -12,8 +12,9 @@ _NAMES = {SCHEDULE_TOPIC, TRANS_CHECK_MAX_TIME_TOPIC, SELF_TEST_TOPIC, OFFSET_MO
 
 
 def is_system_topic(topic: str) -> bool:
-    """Delayed, half and op messages, trace, self test: left out unless includeSystemTopics. Retry and DLQ topics
-    are users'.
+    """Returns whether a topic is a broker's own (delays, halves, ops, traces): left out unless includeSystemTopics.
+
+    Retry and dead letter topics are users'.
     """
     return (
         topic in _NAMES
