@@ -20,6 +20,7 @@ connection, not on another one, not at another server.
 `SignTime` is in milliseconds of the server's clock, which the client learned with the challenge; `SignNonce` counts.
 """
 
+import hashlib
 import hmac
 import struct
 from binascii import b2a_base64
@@ -27,6 +28,7 @@ from collections.abc import Callable, Mapping
 from typing import NamedTuple
 
 from tandemq.codec.command import Command
+from tandemq.codec.prepared_hmac import PreparedHmac
 from tandemq.errors import MalformedBody
 
 ACCESS_KEY = "AccessKey"
@@ -66,21 +68,16 @@ class SigningKey:
 
     def __init__(self, secret_key: str) -> None:
         secret = secret_key.encode()
-        self._sha1 = hmac.new(secret, digestmod="sha1")
-        self._sha256 = hmac.new(secret, digestmod="sha256")
+        self._sha1 = PreparedHmac(secret, hashlib.sha1)
+        self._sha256 = PreparedHmac(secret)
 
     def __repr__(self) -> str:
         return "SigningKey(***)"
 
     def classic(self, ext: Mapping[str, str], body: bytes | memoryview, left_out: tuple[str, ...] = ()) -> bytes:
         """Returns the classic signature of a request as its ext fields stand."""
-        signed = dict(ext)
-        for name in (SIGNATURE, *left_out):
-            signed.pop(name, None)
-        mac = self._sha1.copy()
-        mac.update("".join(map(signed.__getitem__, sorted(signed))).encode())
-        mac.update(body)
-        return b2a_base64(mac.digest(), newline=False)
+        text = "".join([ext[name] for name in sorted(ext) if name != SIGNATURE and name not in left_out])
+        return b2a_base64(self._sha1(text.encode(), body), newline=False)
 
     def has_signed(self, ext: Mapping[str, str], body: bytes | memoryview) -> bool:
         """Returns whether `Signature` is what a holder of the secret would have sent, in any client's way."""
@@ -93,7 +90,6 @@ class SigningKey:
     def session(self, command: Command, challenge: bytes) -> bytes:
         """Returns the signature of a request on the connection that this challenge was given to."""
         size = _SIZE.pack
-        mac = self._sha256.copy()
         fixed = _FIXED.pack(16, command.code, command.version, command.opaque, command.flag)
         parts = [_DOMAIN, size(len(challenge)), challenge, fixed]
         for name, value in sorted(command.ext.items()):
@@ -101,9 +97,7 @@ class SigningKey:
                 name_bytes, value_bytes = name.encode(), value.encode()
                 parts += (size(len(name_bytes)), name_bytes, size(len(value_bytes)), value_bytes)
         parts.append(size(len(command.body)))
-        mac.update(b"".join(parts))
-        mac.update(command.body)
-        return b2a_base64(mac.digest(), newline=False)
+        return b2a_base64(self._sha256(b"".join(parts), command.body), newline=False)
 
     def has_signed_session(self, command: Command, challenge: bytes) -> bool:
         """Returns whether `Signature256` is that of a holder of the secret on this connection."""

@@ -24,13 +24,12 @@ import hmac
 import struct
 from typing import Final, Protocol
 
+from tandemq.codec.prepared_hmac import PreparedHmac
 from tandemq.errors import CodecError
 
 SEAL_SIZE: Final = 16
 """Bytes of a seal: nobody guesses 128 bits, and a session ends with the first wrong one."""
 SEALED_VERSION: Final = 2
-BLOCK_SIZE: Final = 64
-"""Bytes that SHA-256 takes at a time."""
 POLY1305: Final = "poly1305"
 """How a slave asks for fast sums in its HELLO."""
 FAST_SIZE_MIN: Final = 32 << 10
@@ -81,20 +80,12 @@ def log_sum(data: bytes | memoryview, fast_key: bytes | None) -> bytes:
 
 
 class Seal:
-    """The seals of one direction of a session, in the order of its frames.
+    """The seals of one direction of a session, in the order of its frames."""
 
-    HMAC from its two hashes, whose first blocks depend on nothing but the key and are kept: `hmac.digest` sets itself
-    up anew for every frame, which takes longer than the frame of a single message.
-    """
-
-    __slots__ = ("_count", "_inner", "_outer", "fast_key")
+    __slots__ = ("_count", "_hmac", "fast_key")
 
     def __init__(self, key: bytes) -> None:
-        if len(key) > BLOCK_SIZE:
-            key = hashlib.sha256(key).digest()
-        block = key.ljust(BLOCK_SIZE, b"\0")
-        self._inner = hashlib.sha256(bytes(byte ^ 0x36 for byte in block))
-        self._outer = hashlib.sha256(bytes(byte ^ 0x5C for byte in block))
+        self._hmac = PreparedHmac(key)
         self._count = 0
         self.fast_key = self._hmac(b"log bytes")
         """Of the fast sums of this direction's log bytes."""
@@ -107,12 +98,6 @@ class Seal:
         count = self._count
         self._count = count + 1
         return self._hmac(_COUNT.pack(count) + header + payload)[:SEAL_SIZE]
-
-    def _hmac(self, text: bytes) -> bytes:
-        inner, outer = self._inner.copy(), self._outer.copy()
-        inner.update(text)
-        outer.update(inner.digest())
-        return outer.digest()
 
     def running_sum(self, fast: bool) -> LogSum:
         """Returns an empty sum for the log bytes of a frame."""
