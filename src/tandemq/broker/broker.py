@@ -9,7 +9,7 @@ One event loop owns everything here; the store's flush thread reports back throu
 import asyncio
 import dataclasses
 import logging
-from collections.abc import Awaitable, Callable, Iterable
+from collections.abc import Iterable
 from types import TracebackType
 from typing import Protocol
 
@@ -37,8 +37,10 @@ from tandemq.broker.handlers.send_back import SendBackHandlers
 from tandemq.broker.handlers.topics import TopicHandlers
 from tandemq.broker.handlers.transactions import TransactionHandlers
 from tandemq.broker.handlers.users import UserHandlers
+from tandemq.broker.housekeeping import Housekeeping
 from tandemq.broker.idempotent_sends import IdempotentSends
 from tandemq.broker.live_config import LiveConfig
+from tandemq.broker.log_agreement import LogAgreement
 from tandemq.broker.pair.pair import Pair
 from tandemq.broker.registration import Identity, Registered, Registration
 from tandemq.broker.replies import reply_of
@@ -127,7 +129,6 @@ class Broker:
         self.role = config.role
         """The current role; promotion and demotion change it."""
         self.port = 0
-        self._tasks: list[asyncio.Task[None]] = []
         self._is_started = False
 
     async def __aenter__(self) -> "Broker":
@@ -158,6 +159,7 @@ class Broker:
         self.store_host = host_bytes(self.ip, self.port)
         self.ha_port = self.live.replication.ha_listen_port or self.port + HA_OFFSET
         self._loop = asyncio.get_running_loop()
+        self._housekeeping = Housekeeping(self._loop)
         place_directories(self.root, config.store_directories)
         self.store = MessageStore.open(
             self.root,
@@ -173,7 +175,7 @@ class Broker:
             self._build_tables()
             self._build_writer()
             self._build_handlers()
-            self._follow_recovery()
+            self._log_agreement.begin()
             self.store.start()
             await self.replication.start()
             await self._listen()
@@ -230,17 +232,6 @@ class Broker:
         if not len(accounts.users) and accounts.plain is None:
             log.error("access is controlled and there is no user: set initAuthenticationUser, or nobody can come in")
 
-    def _follow_recovery(self) -> None:
-        """Tells what opening the store found, and does what it says to the tables."""
-        recovered = self.store.recovered
-        if recovered is not None and recovered.problem:
-            log.warning("queues and index were built anew from the log: %s", recovered.problem)
-        for topic in recovered.deleted_topics if recovered is not None else ():
-            if self._has_offsets_beyond(topic):  # the last process died before it saved that they are gone
-                self.offsets.remove_topic(topic)
-        self.store.on_topic_deleted = self._topic_deleted
-        self._agree_with_log()
-
     def _build_tables(self) -> None:
         config, wall_ms = self.live.broker, self.clock.wall_ms
         self.topics = TopicTable(wall_ms, auto_create=config.auto_create_topic_enable, topics_max=config.topics_max)
@@ -280,6 +271,7 @@ class Broker:
             self.topics.add_system(topic)
         if self.topics.version != version:
             self.topics_file.mark()
+        self._log_agreement = LogAgreement(self.store, self.topics, self.offsets, self.stats)
         self.topics.on_change = self._topics_changed
         self.groups.on_change = self._groups_changed
 
@@ -472,10 +464,7 @@ class Broker:
         await self.replication.hand_over()
         self._is_started = False
         await self.registration.stop()
-        for task in self._tasks:
-            task.cancel()
-        await asyncio.gather(*self._tasks, return_exceptions=True)
-        self._tasks.clear()
+        await self._housekeeping.stop()
         await self._stop_master_services()
         await self.idempotence.stop()
         await self.rebuilds.stop()
@@ -553,7 +542,7 @@ class Broker:
             self.writer.gate.refuse(SLAVE_REFUSAL)
 
     def _begin_writing(self) -> None:
-        self._agree_with_log()
+        self._log_agreement.restore()
         self.idempotence.begin_writing()
         self.store.mention_idle_queues(self.writer.append_mark)
 
@@ -576,27 +565,9 @@ class Broker:
         """Returns at which position of the log the tables of progress are true: a master's at its end."""
         return self.store.appended if self.is_master else self.replication.tables_true_at()
 
-    def _agree_with_log(self) -> None:
-        """Makes the tables true of this log: no group is beyond it, no topic in it is unknown."""
-        taken_back = self.offsets.clamp(self.store.queue_end)
-        if taken_back:
-            some = ", ".join(f"{group} on {topic}-{queue_id}" for topic, group, queue_id in taken_back[:10])
-            log.warning(
-                "%d offsets of groups were beyond the end of their queues; they are there now, so that nothing to come "
-                "is skipped: %s",
-                len(taken_back),
-                some,
-            )
-        self._adopt(self.store.reader.queues_with_messages())
-
-    def _adopt(self, queues: Iterable[tuple[str, int]]) -> None:
-        """Adopts topics that only the log knows."""
-        for topic in self.topics.adopt(queues):
-            log.warning("topic %s has messages in the log and was not known here: it is taken in", topic)
-
     def log_was_cut(self) -> None:
         """Forgets what the tables say about a part of the log that is gone."""
-        self._agree_with_log()
+        self._log_agreement.restore()
         self.timer_checkpoint.forget()
         self.idempotence.log_was_cut()
 
@@ -610,7 +581,7 @@ class Broker:
     # what happens -----------------------------------------------------------------------------------------------------
 
     def _arrived(self, queues: Queues) -> None:
-        self._adopt(queues)
+        self._log_agreement.adopt(queues)
         self.replication.dispatched()
         self.pulls.arrived(queues)
         self.services.arrived(queues)
@@ -663,26 +634,15 @@ class Broker:
     # housekeeping ---------------------------------------------------------------------------------------------------
 
     def _start_housekeeping(self) -> None:
-        self._every(lambda: self.live.broker.flush_consumer_offset_interval_ms / 1000, self._save_offsets)
-        self._every(lambda: self.live.broker.flush_delay_offset_interval_ms / 1000, self._save_delay_offsets)
-        self._every(lambda: MEMBER_SCAN_SECONDS, self._scan_members)
-        self._every(lambda: TICK_SECONDS, self._tick_stats)
-        self._every(lambda: LOOK_SECONDS, self._note_events)
-        self._every(lambda: self.live.store.clean_interval_ms / 1000, self._retain)
+        every = self._housekeeping.every
+        every(lambda: self.live.broker.flush_consumer_offset_interval_ms / 1000, self._save_offsets)
+        every(lambda: self.live.broker.flush_delay_offset_interval_ms / 1000, self._save_delay_offsets)
+        every(lambda: MEMBER_SCAN_SECONDS, self._scan_members)
+        every(lambda: TICK_SECONDS, self._tick_stats)
+        every(lambda: LOOK_SECONDS, self._note_events)
+        every(lambda: self.live.store.clean_interval_ms / 1000, self.retain)
         if self.accounts is not None and self.accounts.plain is not None:
-            self._every(lambda: RELOAD_SECONDS, self._reload_accounts)
-
-    def _every(self, seconds: Callable[[], float], work: Callable[[], Awaitable[None] | None]) -> None:
-        async def repeat() -> None:
-            while True:
-                await asyncio.sleep(seconds())
-                try:
-                    if (going_on := work()) is not None:
-                        await going_on
-                except Exception as error:
-                    log.error("housekeeping %s failed", work.__name__, exc_info=error)
-
-        self._tasks.append(self._loop.create_task(repeat(), name=work.__name__))
+            every(lambda: RELOAD_SECONDS, self._reload_accounts)
 
     def _note_events(self) -> None:
         self.events.look(self.replication.status(), self.clock.wall_ms())
@@ -714,9 +674,6 @@ class Broker:
         if self.stats.finish_tick(now, self.clock.wall_ms()):
             self.sends.refresh()
 
-    def _retain(self) -> None:
-        self.retain()
-
     def retain(self, manual: bool = False) -> None:
         """Deletes what has expired; what only that told of queues is written into the log by who may write."""
         append_mark = self.writer.append_mark if self.writer.refusal is None else None
@@ -724,17 +681,3 @@ class Broker:
         keep_from = first_waiting(self.store, self.delay_schedule, half_offset, self.timer_checkpoint.known)
         if self.store.retain(self.clock.wall_ms(), manual, append_mark, keep_from):
             self.replication.retained()
-
-    def _has_offsets_beyond(self, topic: str) -> bool:
-        """Returns whether a group's offset on a topic lies beyond the end of its queue."""
-        return any(
-            offset > self.store.reader.queue_range(topic, queue_id)[1]
-            for group in self.offsets.groups_of(topic)
-            for queue_id, offset in self.offsets.of(group, topic).items()
-        )
-
-    def _topic_deleted(self, topic: str) -> None:
-        """Follows the log, which says that a topic was deleted. A master has done so when it was asked to."""
-        if not self.topics.log_says_deleted(topic):
-            self.offsets.remove_topic(topic)
-            self.stats.forget_topic(topic)
