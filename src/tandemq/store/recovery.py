@@ -10,8 +10,9 @@
 4. What lies past the end is zeroed, durably, before anything is appended: a stale record must not line up again.
 
 After kill -9 (same boot of the machine) the page cache still has every write, and a record's head is written last:
-sizes alone are enough, checksums are compared for the last records only. After a machine crash every checksum is
-compared, and a record whose text has a sector of zeros, or whose head lacks what every broker writes, is not whole.
+sizes alone are enough, checksums are compared for the last records only. A slave's log may end in the middle of a
+record, whose head came first, so the last one must also have its text to the end. After a machine crash every checksum
+is compared, and a record whose text has a sector of zeros, or whose head lacks what every broker writes, is not whole.
 """
 
 from collections import deque
@@ -36,6 +37,7 @@ from tandemq.formats.record import (
     check_record,
     head_struct,
     store_timestamp,
+    tail_bounds,
 )
 from tandemq.model.message import BORN_HOST_V6, STORE_HOST_V6
 from tandemq.store.commit_log import CommitLog
@@ -329,6 +331,8 @@ class Recovery:
                 view = chain.segment(base).view
                 if check_record(view, offset - base, len(view)) is not None:
                     return offset
+                if offset == last[-1] and has_lost_its_end(view, offset - base):
+                    return offset
         return position
 
     def _save_behind(self, end: int) -> int:
@@ -616,6 +620,17 @@ def has_torn_head(view: memoryview, at: int) -> bool:
     stored_at: int = head[10]
     store_host: bytes = head[11]
     return stored_at == 0 or store_host.endswith(bytes(4))
+
+
+def has_lost_its_end(view: memoryview, at: int) -> bool:
+    """Returns whether a record came only in part: behind its body, which has a checksum, zeros follow.
+
+    No topic has any, and properties do not end in one.
+    """
+    topic_start, topic_stop, properties_start, stop = tail_bounds(view, at)
+    if b"\0" in view[topic_start:topic_stop].tobytes():
+        return True
+    return stop > properties_start and view[stop - 1] == 0
 
 
 def has_lost_sector(view: memoryview, topic_at: int, properties_at: int, end: int) -> bool:

@@ -244,3 +244,23 @@ def test_a_queue_whose_only_message_left_was_not_durable_goes_on_where_it_was() 
     disk.remove_tree(ROOT / "consumequeue")
     store = opened(disk, clock=clock)
     assert [store.queue_end("t", queue_id) for queue_id in range(2)] == [30, 2]
+
+
+@pytest.mark.parametrize("properties", [b"", b"KEYS\x01k\x02", b"KEYS\x01a longer key, without an end"])
+def test_a_record_that_a_slave_got_only_in_part_is_not_whole(properties: bytes) -> None:
+    """Simulator seed 114 with tables: the missing end of the properties, which no checksum covers, became zeros."""
+    master = opened()
+    put(master, b"first")
+    start = put(master, b"second", properties)
+    raw = bytes(master.slice(0, master.appended))
+    for missing in range(1, len(raw) - start):
+        disk = CrashableDisk()
+        slave = opened(disk)
+        slave.append_raw(0, raw[:start])
+        slave.flush_all()  # a checkpoint of this boot of the machine
+        slave.append_raw(start, raw[start : len(raw) - missing])
+        is_whole = not raw[len(raw) - missing :].strip(b"\0")  # what had not come is what is there already
+        assert opened(disk.after_crash(keep_all=True)).appended == (len(raw) if is_whole else start)
+    disk = CrashableDisk()
+    opened(disk).append_raw(0, raw)
+    assert opened(disk.after_crash(keep_all=True)).appended == len(raw)
