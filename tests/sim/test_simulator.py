@@ -6,8 +6,9 @@ import time
 import pytest
 from tests.sim.replay import outputs_of
 
+from tandemq.sim.fuller import Beside
 from tandemq.sim.mutants import MUTANTS, Mutant
-from tandemq.sim.simulator import simulate
+from tandemq.sim.simulator import simulate, simulate_with
 
 pytestmark = pytest.mark.exhaustive
 
@@ -35,12 +36,12 @@ def test_all_seeds_keep_every_promise(capsys: pytest.CaptureFixture[str]) -> Non
 
 def test_a_stranger_hangs_up_on_damaged_bytes() -> None:
     """Seed 100355 ended the whole run: RocketMQ's stream has no checksum, so its reader meets nonsense."""
-    assert not simulate(100355).violation
+    assert not simulate_with(None, 100355).violation
 
 
 def test_a_stranger_that_keeps_nothing_is_no_copy_of_a_group_of_one() -> None:
     """Seed 102038: the other node had not joined yet, so the stranger counted, as the rule for classic peers says."""
-    assert not simulate(102038).violation
+    assert not simulate_with(None, 102038).violation
 
 
 def test_a_seed_replays_event_for_event() -> None:
@@ -50,12 +51,18 @@ def test_a_seed_replays_event_for_event() -> None:
     assert first.acknowledged > 0
 
 
+def test_a_record_that_came_only_in_part_is_not_taken_for_whole() -> None:
+    """Seed 114: a slave was killed in the middle of a record's properties, and followed from behind zeros."""
+    assert not simulate_with(Beside(), 114).violation
+
+
 REPLAY = """
 import hashlib, logging
-from tandemq.sim.simulator import simulate
+from tandemq.sim.fuller import Beside
+from tandemq.sim.simulator import simulate_with
 logging.disable()
-for seed in (34, 43, 106, 272):
-    result = simulate(seed, trace=True)
+for beside, seed in ((None, 34), (None, 43), (None, 106), (None, 272), (Beside(clocks=True), 31), (Beside(), 5)):
+    result = simulate_with(beside, seed, trace=True)
     print(hashlib.sha256("\\n".join([*result.trace, result.summary]).encode()).hexdigest())
 """
 """Seeds in which disks fill up: there an order of files that differs between processes shows."""

@@ -134,7 +134,8 @@ class MetadataServer:
         self._tables = tables
         self.is_open = False
         """Whether somebody may have these tables: not while this node is about to reign and asks others for theirs."""
-        self._parked: set[asyncio.Future[None]] = set()
+        self._parked: dict[asyncio.Future[None], None] = {}
+        """In the order in which they came: so the simulator replays a run."""
         self._slaves: dict[Connection, Mapping[str, str]] = {}
         """The marks that each slave that asks here has, by its last request."""
         self._heard = asyncio.Event()
@@ -144,7 +145,7 @@ class MetadataServer:
     def changed(self) -> None:
         """Wakes those who wait for a change; cheap when nobody does."""
         if self._parked:
-            parked, self._parked = self._parked, set()
+            parked, self._parked = self._parked, {}
             for waiter in parked:
                 if not waiter.done():
                     waiter.set_result(None)
@@ -174,7 +175,7 @@ class MetadataServer:
     async def _parked_for(self, seconds: float) -> None:
         """Waits until something changes, at most so long."""
         waiter = asyncio.get_running_loop().create_future()
-        self._parked.add(waiter)
+        self._parked[waiter] = None
         try:
             async with asyncio.timeout(seconds):
                 await waiter
@@ -183,7 +184,7 @@ class MetadataServer:
         except TimeoutError:
             pass
         finally:
-            self._parked.discard(waiter)
+            self._parked.pop(waiter, None)
 
     def _marks_for(self, told: Mapping[str, str]) -> dict[str, str]:
         """Returns the current marks of the tables that this slave knows of; one of before does not know the last."""

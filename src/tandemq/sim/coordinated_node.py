@@ -22,12 +22,10 @@ from tandemq.codec.codes import RequestCode, ResponseCode
 from tandemq.codec.command import Command
 from tandemq.codec.ha_register import Register
 from tandemq.errors import (
-    CoordinatorError,
     DiskFull,
     RemotingError,
     ReplicationError,
     ReplyError,
-    RequestTimeout,
     StoreError,
 )
 from tandemq.model.ack_level import AckLevel
@@ -40,8 +38,9 @@ from tandemq.replication.mastership.core import Phase
 from tandemq.replication.metadata import PairCode, ask_ha_info
 from tandemq.replication.session import have_all
 from tandemq.sim.etcd import EtcdNetwork, SimEtcdClient
-from tandemq.sim.loop import SimLoop
-from tandemq.sim.node import HOST, SimNode
+from tandemq.sim.loop_node import LoopNode
+from tandemq.sim.node import HOST
+from tandemq.sim.requests import SimClient
 from tandemq.store.message_store import Appended, MessageStore
 
 if TYPE_CHECKING:
@@ -55,11 +54,10 @@ SERVICE_QUEUE = 9
 """Where the services of a master put what they deliver."""
 
 
-class CoordinatedNode(SimNode):
+class CoordinatedNode(LoopNode):
     """Alive: also a loop, with production's failover on it."""
 
     pair: "SimPair"
-    loop: SimLoop
     etcd: EtcdNetwork
     config: ReplicationConfig
     peers: "list[CoordinatedNode]"
@@ -68,12 +66,6 @@ class CoordinatedNode(SimNode):
         """Says where the coordinator and the others are, before the first start."""
         self.address = f"{self.name}:{PORT}"
         self.etcd, self.config, self.peers = etcd, config, peers
-        self.machine_runs = True
-
-    def _open(self) -> None:
-        self.machine_runs = True
-        self.loop = SimLoop(self, self.events, self._knock)  # type: ignore[abstract]  # what it lacks nobody calls
-        super()._open()
 
     def _role_of_register(self) -> None:
         """Whatever its file says, a broker with a coordinator begins as a reader; etcd's register decides."""
@@ -95,55 +87,14 @@ class CoordinatedNode(SimNode):
         if self.alive:
             self.guarded(self.in_loop(self.pair.failover.start))
 
-    def in_loop(self, action: Callable[[], Any]) -> Callable[[], None]:
-        """The same with this node's loop running."""
-
-        def run() -> None:
-            before = asyncio._get_running_loop()
-            asyncio._set_running_loop(self.loop)
-            try:
-                action()
-            finally:
-                asyncio._set_running_loop(before)
-
-        return run
-
-    def begin(self, work: Callable[[], Coroutine[Any, Any, Any]], name: str) -> None:
-        """Something that came from outside, when the process runs."""
-
-        def run() -> None:
-            self.loop.create_task(work(), name=name)
-
-        self.guarded(run)
-
-    def die(self, *, power: bool) -> None:
-        if self.alive:
-            self.machine_runs = not power
-            self._end_process()
-        super().die(power=power)
-
-    def stop(self) -> None:
-        """A clean stop without a hand-over: its lease ends by itself."""
-        self._end_process()
-        super().stop()
-
     def _end_process(self) -> None:
+        """Ends without a hand-over, also at a clean stop: its lease ends by itself."""
         self.etcd.forget(self.name)
-        self.loop.bury()
+        super()._end_process()
 
-    def _knock(self, host: str, port: int) -> bool | None:
-        """Whether somebody listens there; None: no answer, its machine is off or the network is cut."""
-        other = next(one for one in self.peers if one.name == host)
-        if not (other.alive or other.machine_runs) or not self.reaches(other):
-            return None
-        return other.alive
-
-    def reaches(self, other: SimNode) -> bool:
-        blocked = self.network.blocked
-        return (self.name, other.name) not in blocked and (other.name, self.name) not in blocked
-
-    def peer_at(self, address: str) -> "CoordinatedNode | None":
-        return next((one for one in self.peers if one.address == address), None)
+    async def serve(self, command: Command) -> Command:
+        """Answers another broker, or an operator."""
+        return await self.pair.serve(command)
 
     # --- what its state machines decide -----------------------------------------------------------------------------
 
@@ -535,56 +486,6 @@ class SimBroker:
                 node.watcher.delivered(node)
 
             node.guarded(deliver)
-
-
-class SimClient:
-    """Requests from broker to broker: they are carried out, or not, and answered, or not."""
-
-    def __init__(self, node: CoordinatedNode) -> None:
-        self._node = node
-
-    async def invoke(self, address: str, command: Command, timeout: float) -> Command:
-        node = self._node
-        other = node.peer_at(address)
-        waiter: asyncio.Future[Command] = node.loop.create_future()
-        if other is not None:
-            self._send(other, command, waiter)
-        try:
-            async with asyncio.timeout(timeout):
-                return await waiter
-        except TimeoutError:
-            raise RequestTimeout(f"{address} did not answer within {timeout:g} s") from None
-
-    def _send(self, other: CoordinatedNode, command: Command, waiter: "asyncio.Future[Command]") -> None:
-        node = self._node
-        events, random = node.events, node.random
-
-        def settle(reply: Command | None, error: RemotingError | None) -> None:
-            def arrive() -> None:
-                if not waiter.done() and node.reaches(other):
-                    if error is not None:
-                        waiter.set_exception(error)
-                    else:
-                        waiter.set_result(cast("Command", reply))
-
-            events.after(random.uniform(0.0002, 0.002), arrive)
-
-        async def answer() -> None:
-            try:
-                reply = await other.pair.serve(command)
-            except (ReplicationError, CoordinatorError) as error:
-                reply = Command(ResponseCode.SYSTEM_ERROR, remark=str(error))
-            settle(reply, None)
-
-        def arrive() -> None:
-            if not node.reaches(other):
-                return
-            if other.alive:
-                other.begin(answer, "request")
-            elif other.machine_runs:
-                settle(None, RemotingError(f"{other.address}: connection refused"))
-
-        events.after(random.uniform(0.0002, 0.002), arrive)
 
 
 def _message(queue_id: int, body: bytes) -> NewMessage:

@@ -259,6 +259,8 @@ class CrashableDisk(MemoryDisk):
     def __init__(self, *, capacity: int | None = None, crash_at: int | None = None) -> None:
         super().__init__(capacity=capacity)
         self.crash_at = crash_at
+        self.is_off = False
+        """Whether its power was cut."""
         self.steps: list[str] = []
         self._durable_names: dict[Path, _File] = {}
         self._pending_names: list[tuple[Path, dict[Path, _File | None]]] = []
@@ -266,6 +268,7 @@ class CrashableDisk(MemoryDisk):
 
     def step(self, what: str, path: Path) -> None:
         if self.crash_at is not None and len(self.steps) >= self.crash_at:
+            self.is_off = True
             raise PowerCut(f"before {what} {path.name}")
         self.steps.append(f"{what} {path.name}")
 

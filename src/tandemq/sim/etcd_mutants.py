@@ -55,7 +55,7 @@ async def _compares_nothing(self: Any, key: str, revision: int, puts: Any, *, de
 def _opens_at_once(self: Any, out: list[Decision], register: Register) -> None:
     _PROPOSE_EPOCH(self, out, register)
     self.take_register(out, register)
-    self.open_reign(out, self._core.began_at)
+    self.open_reign(out, 0.0)
 
 
 def _opens_when_stored(self: Any, out: list[Decision], now: float) -> None:

@@ -13,6 +13,7 @@ from typing import Any, Protocol
 
 from tandemq.errors import TandemError
 from tandemq.sim.clock import ManualClock
+from tandemq.sim.disk import CrashableDisk, PowerCut
 from tandemq.sim.network import EventQueue
 
 
@@ -20,6 +21,7 @@ class Process(Protocol):
     """Whose loop it is."""
 
     clock: ManualClock
+    disk: CrashableDisk
     clock_rate: float
     alive: bool
     incarnation: int
@@ -45,7 +47,7 @@ class SimLoop(asyncio.AbstractEventLoop):
         self._incarnation = process.incarnation
         self._ready: deque[asyncio.Handle] = deque()
         self._due = False
-        self.tasks: set[asyncio.Task[Any]] = set()
+        self.tasks: dict[asyncio.Task[Any], None] = {}
 
     @property
     def _lives(self) -> bool:
@@ -106,6 +108,8 @@ class SimLoop(asyncio.AbstractEventLoop):
             for handle in handles:
                 if self._lives and not handle.cancelled():
                     handle._context.run(handle._callback, *handle._args)  # type: ignore[attr-defined]
+                    if self._process.disk.is_off:
+                        raise PowerCut("in the middle of a coroutine")
         finally:
             sys.set_asyncgen_hooks(finalizer=None)
             asyncio._set_running_loop(before)
@@ -119,16 +123,16 @@ class SimLoop(asyncio.AbstractEventLoop):
         self, coro: Coroutine[Any, Any, Any], *, name: str | None = None, context: Context | None = None
     ) -> "asyncio.Task[Any]":
         task: asyncio.Task[Any] = asyncio.Task(coro, loop=self, name=name, context=context)
-        self.tasks.add(task)
+        self.tasks[task] = None
         task.add_done_callback(self._ended)
         if not self._lives:
             self.bury()
         return task
 
     def _ended(self, task: "asyncio.Task[Any]") -> None:
-        self.tasks.discard(task)
+        self.tasks.pop(task, None)
         error = task.exception() if not task.cancelled() else None
-        if error is not None and not isinstance(error, TandemError | OSError):
+        if error is not None and not isinstance(error, TandemError | OSError | PowerCut):
             raise AssertionError(f"{task.get_name()} failed: {error!r}") from error
 
     def bury(self) -> None:
@@ -142,6 +146,12 @@ class SimLoop(asyncio.AbstractEventLoop):
                 coroutine.close()
         self.tasks.clear()
         self._ready.clear()
+
+    def finish(self, work: Coroutine[Any, Any, Any]) -> None:
+        """Runs what is ready until this is done: for a process that ends, to which nothing comes from outside."""
+        task = self.create_task(work)
+        while not task.done() and self._ready:
+            self._run_ready()
 
     # --- the rest ---------------------------------------------------------------------------------------------------
 

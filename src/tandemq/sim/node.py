@@ -266,6 +266,14 @@ class SimNode:
         self.master = self.slave = None
         self.network.vanish(self.name, silent=False)
 
+    def rest(self) -> None:
+        """It is being demoted: no more messages, until it steps down or wakes."""
+        self.refuses = True
+
+    def wake(self) -> None:
+        """Goes on as master: the slaves did not get everything in time."""
+        self.refuses = False
+
     def wipe(self) -> None:
         """A new, empty disk in a dead node."""
         assert not self.alive
@@ -532,12 +540,15 @@ class SimNode:
         if not self.alive:
             return
         before = self.shown
-        self.store.dispatch()
+        self._arrived(self.store.dispatch())
         if self.slave is not None:
             self.slave.core.applied = self.store.dispatched
         if self.store.dispatched > before:
             self.shown = self.store.dispatched
             self.watcher.confirmed(self, before, self.shown)
+
+    def _arrived(self, queues: set[tuple[str, int]]) -> None:
+        """Readers see more of these queues."""
 
     # --- writing ----------------------------------------------------------------------------------------------------
 

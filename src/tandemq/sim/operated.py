@@ -40,7 +40,7 @@ class Operated(Ground):
 
     def _demote(self, old: SimNode, then: Callable[[], None]) -> None:
         """Hands over: no more writes, the slaves get everything, then it steps down; or it goes on as before."""
-        old.refuses = True
+        old.rest()
         incarnation, give_up_at = old.incarnation, self.events.now + 0.4
 
         def look() -> None:
@@ -54,7 +54,7 @@ class Operated(Ground):
                 then()
             elif self.events.now >= give_up_at:
                 self._tell(f"{old.name} does not hand over")
-                old.refuses = False
+                old.wake()
             else:
                 self.events.after(0.01, look)
 

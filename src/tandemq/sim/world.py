@@ -3,6 +3,7 @@
 What is checked while it runs is in ledger.py; what an operator does in operated.py, what goes wrong in fate.py.
 """
 
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from random import Random
 
@@ -23,6 +24,7 @@ SETTLED_BY = 24.0
 """Simulated seconds after which a group that has not converged never will."""
 STEPS_MAX = 60_000
 """Of thousands of seeds none takes more than a sixth of it."""
+Acked = Callable[[PutStatus, str, Appended], None]
 LEVELS = (
     AckLevel(2),
     AckLevel(2),
@@ -69,6 +71,7 @@ class Ground(Watcher):
     send_pause = 0.004, 0.03
     fault_pause = 0.02, 0.25
     faults_until = FAULTS_UNTIL
+    node_class = SimNode
     settled_by = SETTLED_BY
 
     def __init__(self, seed: int, *, trace: bool = False) -> None:
@@ -106,7 +109,7 @@ class Ground(Watcher):
             flush_views_interval_ms=random.choice((20, 200)),
         )
         self.nodes = [
-            SimNode(f"n{i}", self.events, self.network, random, self, store_config, master_terms, slave_terms)
+            self.node_class(f"n{i}", self.events, self.network, random, self, store_config, master_terms, slave_terms)
             for i in range(count)
         ]
         flush_interval = random.choice((0.02, 0.1, 0.4))
@@ -157,8 +160,7 @@ class Ground(Watcher):
             first = max(node.store.first_offset, master.store.first_offset)
             if node.log_bytes(first, end) != master.log_bytes(first, end):
                 raise Violation(f"the logs of {node.name} and {master.name} differ at the end")
-            counts = {key: node.store.reader.queue_range(*key)[1] for key in node.store.reader.queues()}
-            wanted = {key: master.store.reader.queue_range(*key)[1] for key in master.store.reader.queues()}
+            counts, wanted = _queue_ends(node), _queue_ends(master)
             if counts != wanted:
                 raise Violation(f"the queues of {node.name} and {master.name} differ at the end: {counts} {wanted}")
 
@@ -224,6 +226,13 @@ class Ground(Watcher):
         self._body_count += 1
         self.result.sent += 1
         body = b"%d " % self._body_count + random.randbytes(random.choice((10, 100, 400)))
+        self._put(node, body, level, self._promising(node, body, level))
+
+    def _put(self, node: SimNode, body: bytes, level: AckLevel, done: Acked) -> None:
+        node.produce(self.random.randrange(3), body, level, done)
+
+    def _promising(self, node: SimNode, body: bytes, level: AckLevel) -> Acked:
+        """Returns what takes note of an acknowledgement: it must be true now, and of the reign in which it was sent."""
         promise = node.master.record.promise if node.master is not None else None
 
         def done(status: PutStatus, reason: str, appended: Appended) -> None:
@@ -245,7 +254,7 @@ class Ground(Watcher):
             durable = level.durable or (node.master_terms.sync_flush and copies == 1)
             self.ledger.promise(Entry("message", start, data, copies, durable, node.name), self._excused())
 
-        node.produce(random.randrange(3), body, level, done)
+        return done
 
     def acknowledged_by(self, node: SimNode) -> None:
         """A node has acknowledged a message."""
@@ -415,6 +424,13 @@ class Ground(Watcher):
             standing = [entry for entry in must if entry in entries]
             # A boot may already have taken over another's newer history, which ends promises of one copy.
             self.ledger.survived(node, [e for e in standing if e.copies > 1 or node.master is None], fault)
+
+
+def _queue_ends(node: SimNode) -> dict[tuple[str, int], int]:
+    """Returns the next number of each queue that has had a message."""
+    reader = node.store.reader
+    ends = {key: reader.queue_range(*key)[1] for key in reader.queues()}
+    return {key: end for key, end in ends.items() if end}
 
 
 def _seen(node: SimNode) -> Seen:

@@ -5,6 +5,7 @@ import contextlib
 from collections.abc import Callable
 
 from tandemq.sim.clock import ManualClock
+from tandemq.sim.disk import CrashableDisk
 from tandemq.sim.loop import SimLoop
 from tandemq.sim.network import EventQueue
 
@@ -14,7 +15,7 @@ class Machine:
 
     def __init__(self, events: EventQueue, rate: float = 1.0) -> None:
         self.events, self.clock, self.clock_rate = events, ManualClock(monotonic=0.0), rate
-        self.alive, self.incarnation = True, 1
+        self.alive, self.incarnation, self.disk = True, 1, CrashableDisk()
         self.paused: list[Callable[[], None]] | None = None
 
     def guarded(self, action: Callable[[], None]) -> None:

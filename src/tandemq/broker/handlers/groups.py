@@ -81,7 +81,7 @@ class GroupHandlers:
     @needs(on_cluster(GET))
     async def all(self, connection: Connection, command: Command) -> bytes:
         if SINCE in command.ext:
-            return await table_for_slave(self._groups, command)
+            return await table_for_slave(self._groups, command, clock=self._clock)
         table, answer = dict(self._groups.all()), LongAnswer(self._clock)
         names = page_of(sorted(table), command.ext, "groupSeq", "maxGroupNum", self._groups.version)
         head = {**self._groups.members(), "forbiddenTable": self._groups.all_forbidden()}

@@ -136,7 +136,9 @@ class OffsetHandlers:
     async def all(self, connection: Connection, command: Command) -> bytes:
         """Answers slaves with all offsets. Reads the log's end last: offsets that come in meanwhile are true there."""
         if SINCE in command.ext:
-            return await table_for_slave(self._offsets, command, lambda: {LOG_END: str(self._true_at())})
+            return await table_for_slave(
+                self._offsets, command, lambda: {LOG_END: str(self._true_at())}, clock=self._clock
+            )
         answer, head = LongAnswer(self._clock), fastjson.dumps(self._offsets.members())[:-1]
         ((_, entries),) = self._offsets.maps()
         held = list(entries)

@@ -152,7 +152,7 @@ class TopicHandlers:
         They get everything, one page (5.x), or what changed since the mark that one of ours names.
         """
         if SINCE in command.ext:
-            return await table_for_slave(self._topics, command)
+            return await table_for_slave(self._topics, command, clock=self._clock)
         table, answer = dict(self._topics.all()), LongAnswer(self._clock)
         version = bodies.data_version_json(self._topics.version)
         names = page_of(sorted(table), command.ext, "topicSeq", "maxTopicNum", self._topics.version)
