@@ -67,6 +67,8 @@ class Clients:
         self._events, self._random, self._tell = events, random, tell
         self.consumed: set[bytes] = set()
         self.halves: dict[str, Half] = {}
+        self.gone: set[bytes] = set()
+        """What consumers could read until retention took it."""
 
     # --- producers --------------------------------------------------------------------------------------------------
 
@@ -161,6 +163,28 @@ class Clients:
         first, last = node.store.reader.queue_range(TOPIC, queue_id)
         return min(max(offset, first), last)
 
+    # --- retention ---------------------------------------------------------------------------------------------------
+
+    def deleted(self, node: ServingNode, before: int, held: list[StoredMessage], readable: set[bytes]) -> None:
+        """Checks what retention took from a node that had `held` in its log and showed `readable` to consumers."""
+        first = node.store.first_offset
+        self.gone |= readable - delivered(node)
+        for message in held:
+            if message.physical_offset < first and not self.is_settled(message):
+                body = bytes(message.body)
+                renewed = any(bytes(other.body) == body and other.physical_offset >= first for other in held)
+                if body not in readable and body not in self.gone and not renewed:
+                    raise Violation(
+                        f"{node.name} deleted [{before}, {first}), where message {_name(body)} of {message.topic} waits"
+                    )
+
+    def is_settled(self, message: StoredMessage) -> bool:
+        """Returns whether nobody has to get a waiting message: it was delivered and is gone, or was rolled back."""
+        if bytes(message.body) in self.gone:
+            return True
+        half = self.halves.get(message.properties.get(UNIQUE_KEY, ""))
+        return half is not None and half.decision == TRANSACTION_ROLLBACK
+
     # --- the reckoning ----------------------------------------------------------------------------------------------
 
     def owed(self, master: ServingNode) -> str:
@@ -172,13 +196,9 @@ class Clients:
         for half in self.halves.values():
             if half.decision == TRANSACTION_ROLLBACK and half.body in there:
                 raise Violation(f"a half message that was rolled back is delivered: {_name(half.body)}")
-        for message in (*_all(master, SCHEDULE_TOPIC, len(DELAYS_MS)), *_all(master, TIMER_TOPIC, 1)):
-            if bytes(message.body) not in there:
+        for message in waiting(master):
+            if bytes(message.body) not in there and not self.is_settled(message):
                 return f"{message.topic} {message.queue_id}:{message.queue_offset}, message {_name(message.body)}"
-        for message in _all(master, TRANS_HALF_TOPIC, 1):
-            half = self.halves[message.properties[UNIQUE_KEY]]
-            if half.decision == TRANSACTION_COMMIT and half.body not in there:
-                return f"half message {_name(half.body)} at {message.queue_offset}"
         for queue_id in range(QUEUES):
             offset, last = self._offset(master, queue_id), master.store.reader.queue_range(TOPIC, queue_id)[1]
             if offset < last:
@@ -187,6 +207,20 @@ class Clients:
             if body not in self.consumed:
                 raise Violation(f"the group skips message {_name(body)}, {message.queue_id}:{message.queue_offset}")
         return ""
+
+
+def waiting(node: ServingNode) -> list[StoredMessage]:
+    """Returns what lies in a log only to be delivered later, whether or not it was."""
+    return [
+        *_all(node, SCHEDULE_TOPIC, len(DELAYS_MS)),
+        *_all(node, TIMER_TOPIC, 1),
+        *_all(node, TRANS_HALF_TOPIC, 1),
+    ]
+
+
+def delivered(node: ServingNode) -> set[bytes]:
+    """Returns the bodies of all messages that consumers can read on a node."""
+    return {bytes(message.body) for message in _all(node, TOPIC, QUEUES)}
 
 
 class _Producer:

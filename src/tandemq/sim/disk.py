@@ -299,6 +299,20 @@ class CrashableDisk(MemoryDisk):
                 rest.append((directory, names))
         self._pending_names = [(where, names) for where, names in rest if names]
 
+    def lose(self, path: Path) -> None:
+        """Takes a file away while the machine is off."""
+        del self.files[path]
+        self._durable_names.pop(path, None)
+        self._pending_names = [
+            (where, {n: f for n, f in names.items() if n != path}) for where, names in self._pending_names
+        ]
+
+    def rot(self, path: Path, at: int, bit: int) -> None:
+        """Flips a bit of a file, for good."""
+        file = self._file(path)
+        file.data[at] ^= 1 << bit
+        file.durable = bytes(file.data)
+
     def survives(self, path: Path) -> bool:
         """Whether a power cut would leave this very file under its name."""
         return path in self.files and self._durable_names.get(path) is self.files[path]

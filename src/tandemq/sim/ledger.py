@@ -96,6 +96,10 @@ class Ledger:
         """A reign ended: what had one copy, on that master alone, may be cut."""
         self.entries = [entry for entry in self.entries if entry.copies > 1 or entry.master != master]
 
+    def expired(self, first: int) -> None:
+        """Retention has deleted everything below `first` somewhere: nobody promised to keep it any longer."""
+        self.entries = [entry for entry in self.entries if entry.start >= first]
+
     def opened(self, node: Holder, unheard: list[Holder]) -> None:
         """A node begins to write: what it lacks is gone for good, unless the operator chose not to hear who has it."""
         kept = []

@@ -51,6 +51,10 @@ class LoopNode(SimNode):
         self._end_process()
         super().stop()
 
+    def end(self) -> None:
+        if self.alive:
+            self.loop.bury()
+
     def _end_process(self) -> None:
         """Ends what runs on its loop."""
         self.loop.bury()

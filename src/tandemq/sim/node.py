@@ -167,15 +167,16 @@ class SimNode:
             self._repeat(self.flush_interval, self._flush)
 
     def _open(self) -> None:
-        # A node that has no record yet is new; its disk holds no log that could speak for it.
         self.disk.make_directory(ROOT)
         record = replica_file.load(self.disk, ROOT)
+        confirmed = record.confirmed if record is not None and record.history.epochs else None
+        self.store = MessageStore.open(ROOT, self.store_config, clock=self.clock, disk=self.disk, confirmed=confirmed)
         if record is None:
-            record = ReplicaRecord(new_identity(self.address, f"{self.random.getrandbits(32):08x}"), blind_from=0)
+            # As in production: a log without a record has bytes without a name; a new store has none.
+            blind_from = 0 if self.store.appended == 0 else -1
+            identity = new_identity(self.address, f"{self.random.getrandbits(32):08x}")
+            record = ReplicaRecord(identity, blind_from=blind_from)
             replica_file.save(self.disk, ROOT, record)
-        self.store = MessageStore.open(
-            ROOT, self.store_config, clock=self.clock, disk=self.disk, confirmed=record.confirmed
-        )
         self.hands = WatchedHands(self)
         self.record = self.hands.after_recovery(record)
         self.shown = self.store.dispatched
@@ -273,6 +274,9 @@ class SimNode:
     def wake(self) -> None:
         """Goes on as master: the slaves did not get everything in time."""
         self.refuses = False
+
+    def end(self) -> None:
+        """Ends the simulation of this node."""
 
     def wipe(self) -> None:
         """A new, empty disk in a dead node."""

@@ -19,12 +19,8 @@ from tandemq.broker.handlers.peers import PeerHandlers
 from tandemq.broker.handlers.topics import TopicHandlers
 from tandemq.broker.handlers.transactions import TransactionHandlers
 from tandemq.broker.pair.tables import NEVER, BrokerTables
-from tandemq.broker.services.delay import DelayService
 from tandemq.broker.services.delay_schedule import DelaySchedule
-from tandemq.broker.services.half_check import CheckLimits
-from tandemq.broker.services.progress_log import ProgressLog
-from tandemq.broker.services.timers import TimerService
-from tandemq.broker.services.transactions import TransactionService
+from tandemq.broker.services.master_services import MasterServices
 from tandemq.broker.tables.groups import GroupTable
 from tandemq.broker.tables.members import Members
 from tandemq.broker.tables.offsets import OffsetTable
@@ -36,11 +32,8 @@ from tandemq.codec.codes import ResponseCode
 from tandemq.codec.command import Command, decode_command
 from tandemq.codec.frame import FrameReader
 from tandemq.errors import CodecError, DiskFull, RemotingError, ReplyError
-from tandemq.formats.service_progress import ServiceProgress
-from tandemq.model.topic import SCHEDULE_TOPIC, TIMER_TOPIC
 from tandemq.remoting.client import RemotingClient
 from tandemq.remoting.connection import Connection
-from tandemq.replication.acks import PutStatus
 from tandemq.replication.epochs import place_of
 from tandemq.replication.metadata import MetadataFollower, MetadataServer, PairCode, merge_tables_of
 from tandemq.sim.node import HOST, ROOT
@@ -53,6 +46,7 @@ if TYPE_CHECKING:
     from tandemq.broker.handlers.pull import PullHandlers
     from tandemq.broker.live_config import LiveConfig
     from tandemq.broker.tables.table_file import TableFile
+    from tandemq.broker.tables.timer_checkpoint import TimerCheckpointFile
     from tandemq.sim.serving_node import ServingNode
 
 DELAYS_MS: Final = (30, 200, 700)
@@ -60,10 +54,16 @@ DELAYS_MS: Final = (30, 200, 700)
 TIMEOUT_MS: Final = 100
 """After which a producer is asked about a half message."""
 CHECK_INTERVAL_MS: Final = 150
+CHECKS_MAX: Final = 10_000
 SAVE_SECONDS: Final = 0.1
 TABLES_FILE: Final = ROOT / "tables.json"
 ASK_SECONDS: Final = 1.0
-YEARS_MS: Final = 1 << 40
+
+
+class _NoCheckpoint:
+    """Stands for what a RocketMQ broker leaves about its timers: there was none."""
+
+    known = None
 
 
 class _Marked:
@@ -102,7 +102,18 @@ class Services:
         )
         self.writer.gate.refuse("this broker has no role yet")
         self.writer.on_turn = node.tell_appended
-        self._build_services()
+        self.master = MasterServices(
+            store,
+            self.writer,
+            clock,
+            cast("LiveConfig", live),
+            self.delay_schedule,
+            self.topics,
+            self.offsets,
+            self.members,
+            cast("TimerCheckpointFile", _NoCheckpoint()),
+            store_host=HOST,
+        )
         self.tables = BrokerTables(cast("Broker", self), self._reached)
         self.server = MetadataServer(self.tables)
         self.offsets.on_change = self.delay_schedule.on_change = self.server.changed
@@ -111,27 +122,6 @@ class Services:
         self._resting: asyncio.Task[None] | None = None
         self._build_handlers()
         self.spawn(self._save_often(), "save tables")
-
-    def _build_services(self) -> None:
-        node, store, writer = self._node, self._node.store, self.writer
-        self.delay = DelayService(self.delay_schedule, store, writer, node.clock)
-        self.timers = TimerService(store, writer, node.clock, store_host=HOST)
-        limits = CheckLimits(timeout_ms=TIMEOUT_MS, check_max=10_000, retention_ms=YEARS_MS)
-        self.transactions = TransactionService(
-            store,
-            writer,
-            self.offsets,
-            self.members,
-            node.clock,
-            limits=lambda: limits,
-            interval_ms=lambda: CHECK_INTERVAL_MS,
-            store_host=HOST,
-            broker_name="g",
-            ensure_topic=lambda topic: self.topics.create_internal(topic, 1),
-        )
-        self.progress_log = ProgressLog(store, writer, node.clock, store_host=HOST, now=self._progress)
-        self.delay.on_progress = self.progress_log.changed
-        self.transactions.on_progress = self.progress_log.write
 
     def _build_handlers(self) -> None:
         node, clock, store = self._node, self._node.clock, self._node.store
@@ -145,14 +135,14 @@ class Services:
                 cast("LiveConfig", self._live),
                 store,
                 self.writer,
-                self.transactions,
+                self.master.transactions,
                 stats,
                 clock,
                 is_slave=lambda: node.role == "slave",
             ),
             PeerHandlers(
                 self.delay_schedule,
-                self.timers,
+                self.master.timers,
                 clock,
                 is_slave=lambda: node.role == "slave",
                 address=node.address,
@@ -242,37 +232,18 @@ class Services:
         self.writer.gate.allow()
         self._agree_with_log()
         self._node.store.mention_idle_queues(self.writer.append_mark)
-        self.start()
-
-    def start(self) -> None:
-        """Starts what only the writer of the group does."""
-        told = self.progress_log.last()
-        end_of = self._node.store.queue_end
-        self.delay_schedule.begin(
-            told.delay if told is not None else None, lambda level: end_of(SCHEDULE_TOPIC, level - 1)
-        )
-        self.delay.start()
-        self.timers.start()
-        self.transactions.start(told)
-        self.progress_log.begin()
-
-    async def rest(self) -> None:
-        """Rests what only the writer of the group does."""
-        await self.delay.stop()
-        await self.timers.stop()
-        await self.transactions.stop()
-        self.progress_log.end()
+        self.master.start()
 
     def closed(self, reason: str) -> None:
         """Ends a reign."""
         self.writer.gate.refuse(reason)
-        self._node.acks.fail_all(PutStatus.SERVICE_NOT_AVAILABLE, reason)
-        self._resting = self.spawn(self.rest(), "rest")
+        self.writer.fail_waiting(reason)
+        self._resting = self.spawn(self.master.stop(), "rest")
 
     def draining(self) -> None:
         """Takes no more messages, so that slaves get everything."""
         self.writer.gate.refuse("this master is being demoted")
-        self._resting = self.spawn(self.rest(), "rest")
+        self._resting = self.spawn(self.master.stop(), "rest")
 
     def resumed(self) -> None:
         """Goes on after a hand-over that came to nothing."""
@@ -280,7 +251,7 @@ class Services:
 
     async def stop(self) -> None:
         """Ends a process cleanly."""
-        await self.rest()
+        await self.master.stop()
         self.writer.gate.refuse("the broker is stopping")
         self.writer.catch_up()
         self.delay_schedule.flushed(self._node.store.appended)
@@ -291,11 +262,7 @@ class Services:
         """Learns that readers see more."""
         self.topics.adopt(queues)
         self.tables.dispatched()
-        for topic, queue_id in sorted(queues):  # so that a seed replays in any process
-            if topic == SCHEDULE_TOPIC:
-                self.delay.arrived(queue_id)
-            elif topic == TIMER_TOPIC:
-                self.timers.arrived(queue_id)
+        self.master.arrived(sorted(queues))  # sorted, so that a seed replays in any process
 
     def log_was_cut(self) -> None:
         """Forgets what tables say about a part of the log that is gone."""
@@ -309,16 +276,8 @@ class Services:
 
     def first_waiting(self) -> int | None:
         """Returns where the oldest message lies that is in the log only to be delivered later."""
-        if self._node.role == "master":
-            half: int | None = self.transactions.ledger.half_offset
-        else:
-            told = self.progress_log.seen()
-            half = told.half if told is not None else None
+        half = self.master.unsettled_half(self._node.role == "master")
         return first_waiting(self._node.store, self.delay_schedule, half)
-
-    def _progress(self) -> ServiceProgress:
-        ledger = self.transactions.ledger
-        return ServiceProgress(dict(self.delay_schedule.offsets), ledger.half_offset, ledger.op_offset)
 
     def _reached(self) -> int:
         return self._node.store.dispatched if self._node.is_following else NEVER
@@ -375,4 +334,9 @@ def _holds(range_: tuple[int, int]) -> bool:
 
 def service_config() -> BrokerConfig:
     """Returns the options of a broker that its services read."""
-    return BrokerConfig(broker_name="g", transaction_timeout_ms=TIMEOUT_MS)
+    return BrokerConfig(
+        broker_name="g",
+        transaction_timeout_ms=TIMEOUT_MS,
+        transaction_check_interval_ms=CHECK_INTERVAL_MS,
+        transaction_check_max=CHECKS_MAX,
+    )

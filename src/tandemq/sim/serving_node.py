@@ -1,6 +1,5 @@
 """A simulated node whose broker has tables, and whose master has services: see services.py."""
 
-from collections import deque
 from collections.abc import Callable
 from types import SimpleNamespace
 from typing import Any
@@ -12,12 +11,13 @@ from tandemq.codec.command import Command
 from tandemq.errors import DiskFull, StoreError
 from tandemq.model.ack_level import AckLevel
 from tandemq.replication.acks import PutStatus
-from tandemq.replication.decisions import Decision, Opened, SteppedDown
+from tandemq.replication.decisions import Opened, SteppedDown
 from tandemq.sim.disk import PowerCut
 from tandemq.sim.loop_node import LoopNode
 from tandemq.sim.node import HOST, SimNode
 from tandemq.sim.services import Services, heard_names, service_config
 from tandemq.store.message_store import Appended
+from tandemq.store.retention import HOUR_MS
 
 Acked = Callable[[PutStatus, str, Appended], None]
 
@@ -31,8 +31,7 @@ class ServingNode(LoopNode):
 
     def _open(self) -> None:
         super()._open()
-        broker = service_config()
-        self.services = Services(self, SimpleNamespace(broker=broker))
+        self.services = Services(self, SimpleNamespace(broker=service_config(), store=self.store_config))
         self.hands.on_cut = self.services.log_was_cut
         self._followed = ""
         self.on_start(self)
@@ -56,12 +55,15 @@ class ServingNode(LoopNode):
         """Answers another broker, or a client."""
         return await self.services.serve(command)
 
-    def _announce(self, decision: Decision, todo: deque[Decision]) -> None:
-        super()._announce(decision, todo)
-        if isinstance(decision, Opened) and self.master is not None:
+    def opened(self, opened: Opened) -> None:
+        super().opened(opened)
+        if self.master is not None:
             self.services.opened(heard_names(session.replica for session in self.master.sessions.values()))
-        elif isinstance(decision, SteppedDown):
-            self.services.closed(decision.text)
+
+    def stepped_down(self, ended: SteppedDown) -> None:
+        super().stepped_down(ended)
+        if self.alive:
+            self.services.closed(ended.text)
 
     def tell_appended(self) -> None:
         """Tells replication at the end of a turn that the log grew."""
@@ -78,6 +80,17 @@ class ServingNode(LoopNode):
             self._followed = master
             if master:
                 self.services.following()
+
+    def retain(self, keep_ms: int) -> None:
+        """Deletes what has expired, as if all but the last `keep_ms` had been stored three days ago."""
+        store, services = self.store, self.services
+        append_mark = services.writer.append_mark if services.writer.refusal is None else None
+        now_ms = self.clock.wall_ms() + self.store_config.file_reserved_hours * HOUR_MS - keep_ms
+        if store.retain(now_ms, True, append_mark, services.first_waiting()):
+            if self.master is not None:
+                self.act(self.master.retained(store.first_offset, self.now))
+            elif self.slave is not None:
+                self.slave.log.first = store.first_offset
 
     def rest(self) -> None:
         super().rest()

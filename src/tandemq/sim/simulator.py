@@ -40,4 +40,6 @@ def outcome_of(world: World) -> SimulationResult:
         world.run()
     except AssertionError as error:
         world.result.violation = f"{error or type(error).__name__} at t={world.events.now:.4f}"
+    finally:
+        world.end()
     return world.result

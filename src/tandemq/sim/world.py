@@ -145,6 +145,11 @@ class Ground(Watcher):
                 raise Violation(f"no convergence: {self._describe()}")
         self._reckon()
 
+    def end(self) -> None:
+        """Ends all processes: what still runs in them never goes on."""
+        for node in self.nodes:
+            node.end()
+
     def _step(self) -> bool:
         self.result.steps += 1
         if self.result.steps > STEPS_MAX:
