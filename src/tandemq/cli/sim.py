@@ -22,6 +22,9 @@ from tandemq.sim.report import SeedsReport
 from tandemq.sim.simulator import simulate
 from tandemq.sim.world import SimulationResult
 
+REPORT_EVERY = 100
+"""Seeds between two reports of a long run."""
+
 app = typer.Typer(help="Run the replication simulator: seeded faults, checked promises.")
 
 
@@ -54,6 +57,8 @@ def sim(
             if (result.violation or verbose or seed is not None) and not as_json:
                 print(result.summary, flush=True)
             sums.add(result)
+            if report is not None and sums.count % REPORT_EVERY == 0:
+                _write(report, sums, etcd, mutant)
             if is_interrupted():
                 break
     took, broken = clock.monotonic() - began, len(sums.broken)
@@ -63,13 +68,18 @@ def sim(
     else:
         print(f"{sums.count} seeds, {broken} broken, {took:.1f} s ({sums.count / took * 60:.0f} seeds a minute)")
     if report is not None:
-        kind = "--etcd " if etcd else ""
-        command = f"tandemq sim {kind}--first {chosen.start} --seeds {sums.count} --report {report}"
-        busy = sum(os.times()[:2])
-        report.write_text(sums.text(command + (f" --mutant {mutant}" if mutant else ""), sums.count / busy * 60))
+        _write(report, sums, etcd, mutant)
     if broken:
         print("tandemq sim: replay one with --seed N --trace", file=sys.stderr)
         raise typer.Exit(1)
+
+
+def _write(report: Path, sums: SeedsReport, etcd: bool, mutant: str) -> None:
+    """Writes what was run so far: whatever ends the process leaves that."""
+    kind = "--etcd " if etcd else ""
+    command = f"tandemq sim {kind}--first {sums.first} --seeds {sums.count} --report {report}"
+    busy = sum(os.times()[:2])
+    report.write_text(sums.text(command + (f" --mutant {mutant}" if mutant else ""), sums.count / busy * 60))
 
 
 @contextlib.contextmanager

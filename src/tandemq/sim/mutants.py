@@ -11,9 +11,12 @@ from typing import Any
 
 from tandemq.broker.pair import reigning, roles
 from tandemq.broker.pair import tables as pair_tables
+from tandemq.broker.services import half_ledger, progress_log, transactions
+from tandemq.broker.tables import offsets
 from tandemq.codec import ha_session as ha
 from tandemq.codec.ha_register import Register
 from tandemq.model.ack_level import AckLevel
+from tandemq.model.topic import TRANS_HALF_TOPIC
 from tandemq.replication import accession, acks, copies, draining, epochs, hands, promotion, slave_state
 from tandemq.replication import register as registers
 from tandemq.replication.decisions import Confirm, Decision, LogEnds, Save, Send, Truncate
@@ -38,6 +41,8 @@ from tandemq.replication.session import SessionState
 from tandemq.sim import node as sim_node
 from tandemq.sim import operated as sim_operated
 from tandemq.sim import world as sim_world
+from tandemq.sim.fuller import Beside
+from tandemq.store import recovery
 
 Patch = tuple[Any, str, Any]
 
@@ -52,6 +57,8 @@ class Mutant:
     rule: str
     breaks: str
     patches: tuple[Patch, ...]
+    beside: Beside | None = None
+    """What the groups have that are to notice it; None: whatever their seeds say."""
 
     @contextmanager
     def active(self) -> Iterator[None]:
@@ -413,6 +420,22 @@ def _true_at_once(self: Any, position: int) -> Any:
     return _REACHED(self, 1 << 62)
 
 
+def _takes_nothing_back_from_groups(self: Any, end_of: Any) -> list[Any]:
+    return []
+
+
+def _starts_behind_all_halves(self: Any, told: Any = None) -> None:
+    _START_CHECKS(self, told)
+    if told is not None:
+        end = self._store.queue_end(TRANS_HALF_TOPIC, 0)
+        self.ledger = half_ledger.HalfLedger(max(told.half, end), told.op)
+
+
+def _never(*arguments: Any) -> bool:
+    return False
+
+
+_START_CHECKS = transactions.TransactionService.start
 _ALLOW = asking.Asking.allow
 _REACHED = pair_tables.HeldTables.reached
 _FORGET_REPLICA = membership.Membership.forget
@@ -963,5 +986,37 @@ MUTANTS: tuple[Mutant, ...] = (
         "seen 5",
         "a table is taken before the log it speaks of is here",
         ((pair_tables.HeldTables, "reached", _true_at_once),),
+    ),
+    Mutant(
+        "offsets-beyond-the-log",
+        104,
+        "tables",
+        "offsets of groups stay beyond the end of a log that was cut",
+        ((offsets.OffsetTable, "clamp", _takes_nothing_back_from_groups),),
+        Beside(),
+    ),
+    Mutant(
+        "progress-not-in-the-log",
+        87,
+        "tables",
+        "a master's services begin where a file says, not where the log does",
+        ((progress_log.ProgressLog, "last", _nothing),),
+        Beside(),
+    ),
+    Mutant(
+        "halves-forgotten",
+        2,
+        "tables",
+        "transaction checks begin behind all half messages there are",
+        ((transactions.TransactionService, "start", _starts_behind_all_halves),),
+        Beside(),
+    ),
+    Mutant(
+        "half-received-is-whole",
+        114,
+        "seen 1",
+        "a record that came only in part is taken for whole after kill -9",
+        ((recovery, "has_lost_its_end", _never),),
+        Beside(),
     ),
 )

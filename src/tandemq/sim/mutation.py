@@ -11,7 +11,8 @@ import logging
 import os
 import subprocess
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Final
 
@@ -20,7 +21,8 @@ from tandemq.sim.etcd_mutants import ETCD_MUTANTS
 from tandemq.sim.mutants import MUTANTS, Mutant
 from tandemq.sim.report import mutants_text
 from tandemq.sim.scenario import essence_of, retold
-from tandemq.sim.simulator import simulate
+from tandemq.sim.simulator import simulate, simulate_with
+from tandemq.sim.world import SimulationResult
 
 MUTANT_VARIABLE: Final = "TANDEMQ_MUTANT"
 """Names the rule to break to a run of the tests; see tests/conftest.py."""
@@ -39,13 +41,20 @@ def noticed(mutant: Mutant, seeds: int, stories: Sequence[Path] = (), tests: Seq
     failed = _failed_test(mutant, tests) if tests else ""
     if failed:
         return f"test {failed}"
-    run = simulate_coordinated if mutant in ETCD_MUTANTS else simulate
+    run = _run_of(mutant)
     with mutant.active():
         for seed in dict.fromkeys((mutant.seed, *range(seeds))) if seeds else ():
             violation = run(seed).violation
             if violation:
                 return f"seed {seed}: {violation[:90]}"
     return ""
+
+
+def _run_of(mutant: Mutant) -> Callable[[int], SimulationResult]:
+    """Returns what runs the seeds that are to notice a mutant."""
+    if mutant in ETCD_MUTANTS:
+        return simulate_coordinated
+    return simulate if mutant.beside is None else partial(simulate_with, mutant.beside)
 
 
 def _failed_test(mutant: Mutant, tests: Sequence[Path]) -> str:
@@ -68,6 +77,15 @@ def _failed_test(mutant: Mutant, tests: Sequence[Path]) -> str:
     return found[0].rpartition("/")[2]
 
 
+def _command(chosen: argparse.Namespace) -> str:
+    """Returns the command that makes this report."""
+    command = "python -m tandemq.sim.mutation"
+    command += " --etcd" if chosen.etcd else ""
+    command += f" --stories {chosen.stories}" if chosen.stories is not None else ""
+    command += f" --tests {' '.join(map(str, chosen.tests))}" if chosen.tests else ""
+    return f"{command} --seeds {chosen.seeds} --report {chosen.report}" + "".join(f" {name}" for name in chosen.names)
+
+
 def main(arguments: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser(prog="python -m tandemq.sim.mutation", description=__doc__)
     parser.add_argument("--seeds", type=int, default=300, help="how many seeds may look for each mutant")
@@ -86,14 +104,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
         found = noticed(mutant, chosen.seeds, stories, chosen.tests)
         print(f"{mutant.name} ({mutant.breaks}): {found or 'NOT NOTICED'}", flush=True)
         outcomes.append((mutant.name, mutant.rule, mutant.breaks, found))
+        if chosen.report is not None:  # whatever ends the run leaves what it found
+            chosen.report.write_text(mutants_text(_command(chosen), outcomes))
     survivors = [name for name, _, _, found in outcomes if not found]
-    if chosen.report is not None:
-        command = "python -m tandemq.sim.mutation"
-        command += " --etcd" if chosen.etcd else ""
-        command += f" --stories {chosen.stories}" if chosen.stories is not None else ""
-        command += f" --tests {' '.join(map(str, chosen.tests))}" if chosen.tests else ""
-        command += f" --seeds {chosen.seeds} --report {chosen.report}"
-        chosen.report.write_text(mutants_text(command, outcomes))
     print(f"{len(survivors)} not noticed{': ' if survivors else ''}{', '.join(survivors)}")
     logging.disable(logging.NOTSET)
     return 1 if survivors else 0
