@@ -14,7 +14,7 @@ from tandemq.replication import replica_file
 from tandemq.sim.clients import Clients, delivered, waiting
 from tandemq.sim.clock import ManualClock
 from tandemq.sim.fate import World
-from tandemq.sim.ledger import Entry, Violation
+from tandemq.sim.ledger import Violation
 from tandemq.sim.node import ROOT, SimNode
 from tandemq.sim.services import TABLES_FILE
 from tandemq.sim.serving_node import ServingNode, runs
@@ -86,8 +86,6 @@ class FullerWorld(World):
                 node.clock.jump_wall(self.random.randint(-CLOCK_OFF_MS, CLOCK_OFF_MS))
         if beside.long:
             self.faults_until, self.away_max, self.cut_max = LONG_UNTIL, LONG, LONG
-        self._nameless: dict[str, list[Entry]] = {}
-        """What nodes held when their log lost its name."""
         self._owes = "nothing was looked at"
         self._look_at = 0.0
 
@@ -173,13 +171,9 @@ class FullerWorld(World):
         self._tell(f"{node.name} {what}")
         self._power_cut_at[node.name] = self.events.now
         self._must_survive[node.name] = ([], "")
-        self._nameless[node.name] = self._held.get(node.name, [])
         harm()
+        cast("ServingNode", node).is_nameless = True
         return True
-
-    def cut(self, node: SimNode, start: int, end: int) -> None:
-        """What a log lost that had no name any more is lost by that fault."""
-        self.ledger.lost(node, self._nameless.get(node.name, []))
 
     def _fault_lose_views(self, node: SimNode) -> bool:
         """Files that can be derived from the log are gone at the next start, or tables that clients can do without."""

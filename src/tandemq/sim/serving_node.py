@@ -26,6 +26,8 @@ class ServingNode(LoopNode):
     """Alive: also the services of a broker, which end with the process."""
 
     services: Services
+    is_nameless = False
+    """Whether its record was lost and it has not learned another history yet: nobody can tell what its log is."""
     on_start: "Callable[[ServingNode], None]" = staticmethod(lambda node: None)
     """Told when a process has its services: clients connect."""
 
@@ -80,6 +82,12 @@ class ServingNode(LoopNode):
             self._followed = master
             if master:
                 self.services.following()
+
+    def holds(self, start: int, data: bytes, *, durable: bool = False) -> bool:
+        """See Holder; bytes without a name are no copy."""
+        if self.is_nameless and self.alive and self.record.history.epochs:
+            self.is_nameless = False
+        return not self.is_nameless and super().holds(start, data, durable=durable)
 
     def retain(self, keep_ms: int) -> None:
         """Deletes what has expired, as if all but the last `keep_ms` had been stored three days ago."""
