@@ -677,7 +677,7 @@ class Broker:
     def retain(self, manual: bool = False) -> None:
         """Deletes what has expired; what only that told of queues is written into the log by who may write."""
         append_mark = self.writer.append_mark if self.writer.refusal is None else None
-        half_offset = self.services.unsettled_half(self.is_master)
-        keep_from = first_waiting(self.store, self.delay_schedule, half_offset, self.timer_checkpoint.known)
+        told = self.services.told(self.is_master)
+        keep_from = first_waiting(self.store, self.delay_schedule, told, self.timer_checkpoint.known)
         if self.store.retain(self.clock.wall_ms(), manual, append_mark, keep_from):
             self.replication.retained()

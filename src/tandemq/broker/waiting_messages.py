@@ -9,6 +9,7 @@ from tandemq.broker.services.delay_schedule import DelaySchedule
 from tandemq.broker.services.timer_heap import TimerProgress
 from tandemq.broker.services.timers import MESSAGES_QUEUE, PROGRESS_QUEUE
 from tandemq.formats.record import parse_record
+from tandemq.formats.service_progress import ServiceProgress
 from tandemq.formats.timer_checkpoint import WAIT_MAX_MS, TimerCheckpoint
 from tandemq.model.topic import SCHEDULE_TOPIC, TIMER_TOPIC, TRANS_HALF_TOPIC
 from tandemq.store.message_store import MessageStore
@@ -16,24 +17,28 @@ from tandemq.store.reader import Reader
 
 
 def first_waiting(
-    store: MessageStore, schedule: DelaySchedule, half_offset: int | None, timers: TimerCheckpoint | None = None
+    store: MessageStore, schedule: DelaySchedule, told: ServiceProgress | None, timers: TimerCheckpoint | None = None
 ) -> int | None:
     """Returns the physical offset of the oldest message that waits, None if none does.
 
-    `half_offset` is the first half message that is not settled, None where nobody checks them. `timers`: how far a
-    RocketMQ broker had come with those.
+    `told` is how far the services had come by the log that readers see, None where nobody checks half messages.
+    What was delivered since then still waits: that copy may be cut, and then this node alone would lack the original.
+    `timers`: how far a RocketMQ broker had come with those.
     """
-    return min(_waiting(store.reader, schedule, half_offset, timers), default=None)
+    return min(_waiting(store.reader, schedule, told, timers), default=None)
 
 
 def _waiting(
-    reader: Reader, schedule: DelaySchedule, half_offset: int | None, timers: TimerCheckpoint | None
+    reader: Reader, schedule: DelaySchedule, told: ServiceProgress | None, timers: TimerCheckpoint | None
 ) -> Iterator[int]:
     for level in schedule.levels:
-        yield from _position(reader, SCHEDULE_TOPIC, level - 1, schedule.offset(level))
+        offset = schedule.offset(level)
+        if told is not None:
+            offset = min(offset, told.delay.get(level, 0))
+        yield from _position(reader, SCHEDULE_TOPIC, level - 1, offset)
     yield from _position(reader, TIMER_TOPIC, MESSAGES_QUEUE, max(_settled_timers(reader), _wheeled(reader, timers)))
-    if half_offset is not None:
-        yield from _position(reader, TRANS_HALF_TOPIC, 0, half_offset)
+    if told is not None:
+        yield from _position(reader, TRANS_HALF_TOPIC, 0, told.half)
 
 
 def _position(reader: Reader, topic: str, queue_id: int, offset: int) -> Iterator[int]:

@@ -276,8 +276,8 @@ class Services:
 
     def first_waiting(self) -> int | None:
         """Returns where the oldest message lies that is in the log only to be delivered later."""
-        half = self.master.unsettled_half(self._node.role == "master")
-        return first_waiting(self._node.store, self.delay_schedule, half)
+        told = self.master.told(self._node.role == "master")
+        return first_waiting(self._node.store, self.delay_schedule, told)
 
     def _reached(self) -> int:
         return self._node.store.dispatched if self._node.is_following else NEVER

@@ -8,6 +8,7 @@ from tandemq.broker.services.delay_schedule import DelaySchedule
 from tandemq.broker.services.timers import TimerService, to_timer
 from tandemq.broker.waiting_messages import first_waiting
 from tandemq.formats.envelope import parse_delay_levels, to_schedule
+from tandemq.formats.service_progress import ServiceProgress
 from tandemq.formats.timer_checkpoint import WAIT_MAX_MS, TimerCheckpoint
 from tandemq.model.topic import TRANS_HALF_TOPIC
 from tandemq.store.config import StoreConfig
@@ -28,7 +29,8 @@ class Waiting:
 
     def retain(self, half_offset: int | None = None, timers: TimerCheckpoint | None = None) -> int:
         store = self.parts.store
-        return store.retain(None, True, store.append_mark, first_waiting(store, self.schedule, half_offset, timers))
+        told = None if half_offset is None else ServiceProgress(dict(self.schedule.offsets), half_offset)
+        return store.retain(None, True, store.append_mark, first_waiting(store, self.schedule, told, timers))
 
     async def grow(self) -> None:
         """Thirteen hours and many segments later."""
@@ -108,5 +110,21 @@ def test_timers_that_rocketmq_delivered_do_not_keep_the_log() -> None:
         assert waiting.retain(timers=told) == 0
         assert waiting.retain(timers=dataclasses.replace(told, read_ms=told.read_ms + 1, seen_below=0)) == 0
         assert waiting.retain(timers=dataclasses.replace(told, read_ms=told.read_ms + 1)) > 0
+
+    asyncio.run(story())
+
+
+def test_a_delayed_message_stays_until_readers_see_its_copy() -> None:
+    """A seed of the simulator: the master alone had the copy, and a crash would have taken both."""
+
+    async def story() -> None:
+        waiting = Waiting()
+        parts = waiting.parts
+        wrapped = to_schedule("T", 0, 0, {"DELAY": "1"}, 2)
+        original = parts.send(wrapped.topic, b"delayed", wrapped.queue_id, **wrapped.properties)
+        await waiting.grow()
+        waiting.schedule.move_to(1, 1, parts.store.appended)
+        assert first_waiting(parts.store, waiting.schedule, ServiceProgress()) == original.physical_offset
+        assert first_waiting(parts.store, waiting.schedule, ServiceProgress({1: 1})) is None
 
     asyncio.run(story())

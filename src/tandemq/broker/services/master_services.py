@@ -91,16 +91,16 @@ class MasterServices:
             elif topic == TIMER_TOPIC:
                 self.timers.arrived(queue_id)
 
-    def unsettled_half(self, is_master: bool) -> int | None:
-        """Returns the queue offset of the first half message that is not settled; None where nobody knows.
+    def told(self, is_master: bool) -> ServiceProgress | None:
+        """Returns how far the services came by the log that readers see; None where nobody knows.
 
-        A master writes how far it came once more, so that the note outlives the segment that it stands in.
+        A master writes it once more, so that the note outlives the segment that it stands in. What it has done since
+        then is no part of the answer: its copies may still be cut.
         """
         if is_master:
             self._progress.renew()
-            return self.transactions.ledger.half_offset
-        told = self._progress.seen()
-        return told.half if told is not None else None
+            return self._progress.seen() or ServiceProgress()
+        return self._progress.seen()
 
     def _progress_now(self) -> ServiceProgress:
         ledger = self.transactions.ledger

@@ -7,6 +7,7 @@ from typing import Any
 from tandemq.broker.services.delay_schedule import DelaySchedule
 from tandemq.broker.services.master_services import MasterServices
 from tandemq.formats.envelope import parse_delay_levels, to_schedule
+from tandemq.formats.service_progress import ServiceProgress
 from tandemq.sim.disk import MemoryDisk
 from tandemq.testing.broker_parts import HOST, BrokerParts
 
@@ -55,7 +56,8 @@ def test_a_successor_goes_on_where_the_log_says_that_the_services_ended() -> Non
         await due(parts, former)
         assert [message.body for message in parts.read("T", 1)] == [b"first"]
         await former.stop()
-        assert former.unsettled_half(is_master=True) == 0
+        await parts.settle()
+        assert former.told(is_master=True) == ServiceProgress({1: 1})
         delayed(parts, b"second")
         await parts.settle()
         await due(parts, former)
@@ -74,8 +76,8 @@ def test_a_slave_knows_the_first_unsettled_half_only_from_the_log() -> None:
     async def story() -> None:
         parts = BrokerParts()
         services = services_of(parts)
-        assert services.unsettled_half(is_master=False) is None, "nobody has written it yet"
-        assert services.unsettled_half(is_master=True) == 0
+        assert services.told(is_master=False) is None, "nobody has written it yet"
+        assert services.told(is_master=True) == ServiceProgress(), "a master of ours keeps what it has not written"
 
     asyncio.run(story())
 
