@@ -566,8 +566,13 @@ class Broker:
         return self.store.appended if self.is_master else self.replication.tables_true_at()
 
     def log_was_cut(self) -> None:
-        """Forgets what the tables say about a part of the log that is gone."""
+        """Forgets what the tables say about a part of the log that is gone.
+
+        The file of offsets must not speak of it any longer either: after a crash of this process the log may have gone
+        on, and what was beyond its end would be within it, at messages that no group has read.
+        """
         self._log_agreement.restore()
+        self._save_offsets()
         self.timer_checkpoint.forget()
         self.idempotence.log_was_cut()
 

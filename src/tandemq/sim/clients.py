@@ -204,7 +204,7 @@ class Clients:
             if offset < last:
                 return f"the group is at {offset} of {last} in queue {queue_id}"
         for body, message in there.items():
-            if body not in self.consumed:
+            if body not in self.consumed and body not in self.gone:
                 raise Violation(f"the group skips message {_name(body)}, {message.queue_id}:{message.queue_offset}")
         return ""
 

@@ -24,7 +24,7 @@ RECORD = ROOT / replica_file.FILE_NAME
 DERIVED = (str(ROOT / "consumequeue"), str(ROOT / "checkpoint"), str(TABLES_FILE))
 SERVED_BY = 40.0
 """Simulated seconds after which what was not delivered never will be."""
-SHARE = 0.2
+SHARE = 0.15
 """Of all seeds: a run with services takes as long as two or three without."""
 DRIFT = 0.02
 """Clocks of two machines run apart by at most twice as much."""

@@ -18,6 +18,7 @@ from tandemq.broker.handlers.offsets import OffsetHandlers
 from tandemq.broker.handlers.peers import PeerHandlers
 from tandemq.broker.handlers.topics import TopicHandlers
 from tandemq.broker.handlers.transactions import TransactionHandlers
+from tandemq.broker.log_agreement import LogAgreement
 from tandemq.broker.pair.tables import NEVER, BrokerTables
 from tandemq.broker.services.delay_schedule import DelaySchedule
 from tandemq.broker.services.master_services import MasterServices
@@ -121,12 +122,14 @@ class Services:
         self._follower: MetadataFollower | None = None
         self._resting: asyncio.Task[None] | None = None
         self._build_handlers()
+        self._agreement.begin()
         self.spawn(self._save_often(), "save tables")
 
     def _build_handlers(self) -> None:
         node, clock, store = self._node, self._node.clock, self._node.store
         file, pulls = cast("TableFile", None), cast("PullHandlers", None)
         stats = BrokerStats(clock.monotonic(), clock.wall_ms())
+        self._agreement = LogAgreement(store, self.topics, self.offsets, stats)
         families = (
             OffsetHandlers(store, self.topics, self.groups, self.offsets, pulls, clock, true_at=self._true_at),
             TopicHandlers(self.topics, self.offsets, store, self.writer, file, clock),
@@ -230,7 +233,7 @@ class Services:
         self.server.is_open = True
         self.server.changed()
         self.writer.gate.allow()
-        self._agree_with_log()
+        self._agreement.restore()
         self._node.store.mention_idle_queues(self.writer.append_mark)
         self.master.start()
 
@@ -260,19 +263,15 @@ class Services:
 
     def arrived(self, queues: Queues) -> None:
         """Learns that readers see more."""
-        self.topics.adopt(queues)
+        self._agreement.adopt(queues)
         self.tables.dispatched()
         self.master.arrived(sorted(queues))  # sorted, so that a seed replays in any process
 
     def log_was_cut(self) -> None:
         """Forgets what tables say about a part of the log that is gone."""
         self.tables.true_at = min(self.tables.true_at, self._node.store.appended)
-        self._agree_with_log()
-
-    def _agree_with_log(self) -> None:
-        self.offsets.clamp(self._node.store.queue_end)
-        reader = self._node.store.reader
-        self.topics.adopt({key for key in list(reader.queues()) if _holds(reader.queue_range(*key))})
+        self._agreement.restore()
+        self.save()  # a broker's file follows within milliseconds; nothing else happens in them here
 
     def first_waiting(self) -> int | None:
         """Returns where the oldest message lies that is in the log only to be delivered later."""
@@ -326,10 +325,6 @@ class _Caller:
 def heard_names(replicas: Iterable[str]) -> list[str]:
     """Returns the nodes where these replicas live."""
     return sorted({place_of(replica) for replica in replicas if replica})
-
-
-def _holds(range_: tuple[int, int]) -> bool:
-    return range_[1] > range_[0]
 
 
 def service_config() -> BrokerConfig:

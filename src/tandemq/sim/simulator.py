@@ -7,8 +7,8 @@ middle of any disk operation), clean restart, pause, partition in both or one di
 both ends or only at one (so that the slave comes twice), slowness, damaged bytes on the wire and on disk, failing
 fdatasync, full disk, a replaced disk, forged acks.
 
-About a fifth of the groups have more than their log (fuller.py): production's tables, delayed messages, timers and
-transactions, clients that need them, and clocks that differ and are set.
+About one group in seven has more than its log (fuller.py): production's tables, delayed messages, timers and
+transactions, and clients that need them; some of those clocks that are set, lost files, long partitions, retention.
 
 Checked all the time (see ledger.py): a promise is true when it is made; what is acknowledged at a level, or shown to
 readers, survives every fault that the level promises to survive; a slave shows nothing its master has not confirmed and

@@ -15,7 +15,7 @@ from tandemq.sim.simulator import simulate_with
 SEED = 4
 
 
-def test_about_a_fifth_of_the_seeds_have_more_than_a_log() -> None:
+def test_about_a_seventh_of_the_seeds_have_more_than_a_log() -> None:
     count = sum(Beside.of(seed) is not None for seed in range(1000))
     assert 0.7 * SHARE < count / 1000 < 1.3 * SHARE
     assert Beside.of(7) == Beside.of(7)
