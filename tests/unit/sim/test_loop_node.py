@@ -1,6 +1,7 @@
 """A node with a loop: it knows who can be reached, and its coroutines die with its process."""
 
 import asyncio
+import contextlib
 
 from tandemq.sim.fuller import Beside, FullerWorld
 
@@ -11,11 +12,13 @@ def test_what_runs_on_the_loop_of_a_process_ends_with_it() -> None:
     world._boot(node)
     woken: list[str] = []
 
-    async def sleep() -> None:
-        await asyncio.sleep(0.05)
+    async def wait() -> None:
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(0.05):
+                await asyncio.get_running_loop().create_future()
         woken.append("late")
 
-    node.begin(sleep, "sleep")
+    node.begin(wait, "wait")
     while world.events.now < 0.01:
         world.events.step()
     node.die(power=False)

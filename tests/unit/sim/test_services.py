@@ -24,9 +24,9 @@ class Peace(FullerWorld):
         for node in self.nodes:
             node.role, node.follows = ("master" if node is self.chosen else "slave"), self.chosen
             self._boot(node)
-        self.until(lambda: self.chosen.is_open and all(n.is_following for n in self.nodes if n is not self.chosen))
+        self.run_to(lambda: self.chosen.is_open and all(n.is_following for n in self.nodes if n is not self.chosen))
 
-    def until(self, holds: Callable[[], bool], seconds: float = 5.0) -> None:
+    def run_to(self, holds: Callable[[], bool], seconds: float = 5.0) -> None:
         deadline = self.events.now + seconds
         while not holds():
             assert self.events.now < deadline, self._describe()
@@ -50,28 +50,28 @@ class Peace(FullerWorld):
 
 def test_consumer_offsets_reach_the_slave() -> None:
     world = Peace()
-    world.until(lambda: world.master.services.writer.refusal is None)
+    world.run_to(lambda: world.master.services.writer.refusal is None)
     world.send(5)
-    world.until(lambda: world.slave.store.dispatched == world.master.store.appended)
+    world.run_to(lambda: world.slave.store.dispatched == world.master.store.appended)
     world.master.services.offsets.commit(CONSUMERS, TOPIC, 0, 5)
-    world.until(lambda: world.told(world.slave) == 5)
+    world.run_to(lambda: world.told(world.slave) == 5)
 
 
 def test_tables_outlive_their_process() -> None:
     world = Peace()
-    world.until(lambda: world.master.services.writer.refusal is None)
+    world.run_to(lambda: world.master.services.writer.refusal is None)
     world.send(5)
     world.master.services.offsets.commit(CONSUMERS, TOPIC, 0, 5)
-    world.until(lambda: world.told(world.slave) == 5)
+    world.run_to(lambda: world.told(world.slave) == 5)
     world.slave.services.save()
     slave = world.slave
     slave.die(power=False)
-    world.until(lambda: slave.alive)
+    world.run_to(lambda: slave.alive)
     assert world.told(slave) == 5
 
 
 def test_a_slave_has_no_services_and_takes_no_writes() -> None:
     world = Peace()
-    world.until(lambda: world.master.services.writer.refusal is None)
+    world.run_to(lambda: world.master.services.writer.refusal is None)
     assert world.slave.services.writer.refusal is not None
     assert not world.slave.is_open
