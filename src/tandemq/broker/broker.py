@@ -220,7 +220,7 @@ class Broker:
         accounts = self.accounts
         self.users_file = SnapshotFile(
             self.root / "config" / "auth.json",
-            lambda: accounts.users.snapshot() if accounts is not None else {},
+            lambda: accounts.users.held().snapshot if accounts is not None else {},
             self._table_writer,
         )
         if accounts is None:

@@ -383,14 +383,23 @@ class Idempotence:
 
     # snapshot
 
+    def picture(self) -> Callable[[], dict[str, Any]]:
+        """Returns what makes the snapshot of this moment, in any thread: a hundred thousand producers take long."""
+        settled, scanned, forgotten_ms = dict(self._settled), self.scanned, self.forgotten_ms
+
+        def snapshot() -> dict[str, Any]:
+            producers = {producer: [f"{known.sequence:x}", *known[1:]] for producer, known in settled.items()}
+            return {
+                "version": SNAPSHOT_VERSION,
+                "scanned": scanned,
+                "forgotten_ms": forgotten_ms,
+                "producers": producers,
+            }
+
+        return snapshot
+
     def snapshot(self) -> dict[str, Any]:
-        producers = {producer: [f"{known.sequence:x}", *known[1:]] for producer, known in self._settled.items()}
-        return {
-            "version": SNAPSHOT_VERSION,
-            "scanned": self.scanned,
-            "forgotten_ms": self.forgotten_ms,
-            "producers": producers,
-        }
+        return self.picture()()
 
     def load(self, snapshot: Mapping[str, Any], first: int, limit: int) -> None:
         """Takes a snapshot over if it fits the log [first, limit); otherwise everything is read off the log again."""

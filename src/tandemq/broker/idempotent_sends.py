@@ -42,7 +42,7 @@ class IdempotentSends:
     def __init__(self, store: MessageStore, folder: Path) -> None:
         self.table = Idempotence()
         self._store = store
-        self._file = SnapshotFile(folder / "idempotence.json", self.table.snapshot)
+        self._file = SnapshotFile(folder / "idempotence.json", self.table.picture)
         self._is_master = False
         self._task: asyncio.Task[None] | None = None
         self._saved_at = -1

@@ -25,6 +25,7 @@ from tandemq.remoting.access.users import (
     entry_from_json,
     entry_json,
 )
+from tandemq.remoting.beside import Beside
 from tandemq.remoting.connection import Connection
 from tandemq.remoting.dispatch import Handler
 
@@ -48,6 +49,7 @@ class UserHandlers:
         self._is_slave = is_slave
         self._is_taken = is_taken
         """Whether plain_acl.yml has an account of this name."""
+        self._beside = Beside()
 
     def handlers(self) -> dict[int, Handler]:
         return {
@@ -92,22 +94,25 @@ class UserHandlers:
         return encode_response(command.opaque, ResponseCode.SUCCESS, None, None, body)
 
     @needs(on_cluster(GET), audited=True)
-    def list_users(self, connection: Connection, command: Command) -> bytes:
-        found = self._users.users(command.ext.get("filter", ""))
-        return _listed(command, [_user_json(user, command) for user in found[:LISTED_MAX]], len(found))
+    async def list_users(self, connection: Connection, command: Command) -> bytes:
+        held, part = self._users.held(), command.ext.get("filter", "")
+
+        def made() -> bytes:
+            found = held.users_named(part)
+            return _listed(command, [_user_json(user, command) for user in found[:LISTED_MAX]], len(found))
+
+        return await self._beside(made)
 
     # policies
 
     @needs(on_cluster(UPDATE), shows_body=True)
     async def put_acl(self, connection: Connection, command: Command) -> bytes:
         """Creates or changes: entries for resources that the user has none for are added, others are replaced."""
-        told = bodies.load_request(command.body, "aclInfo")
-        name = _subject(bodies.text_of(told, "subject") or command.ext.get("subject", ""))
+        subject, entries = await self._beside(_acl_told, bytes(command.body))
+        name = _subject(subject or command.ext.get("subject", ""))
         self._check_rank(command, name)
-        try:
-            entries = _entries(told)
-        except AccessProblem as error:
-            raise ReplyError(ResponseCode.INVALID_PARAMETER, str(error)) from None
+        if isinstance(entries, AccessProblem):
+            raise ReplyError(ResponseCode.INVALID_PARAMETER, str(entries))
         return await self._change(command, lambda table: table.put_entries(name, entries))
 
     @needs(on_cluster(UPDATE))
@@ -119,32 +124,37 @@ class UserHandlers:
         return await self._change(command, lambda table: table.delete_entries(name, policy, resource))
 
     @needs(on_cluster(GET))
-    def get_acl(self, connection: Connection, command: Command) -> bytes:
+    async def get_acl(self, connection: Connection, command: Command) -> bytes:
         name = _subject(command.ext.get("subject", ""))
         try:
             found = self._users.policies(name)
         except AccessProblem as error:
             raise ReplyError(ResponseCode.NO_PERMISSION, str(error)) from None
-        body = fastjson.dumps(_acl_json(name, found)) if found else b""
+        body = await self._beside(lambda: fastjson.dumps(_acl_json(name, found))) if found else b""
         return encode_response(command.opaque, ResponseCode.SUCCESS, None, None, body)
 
     @needs(on_cluster(GET))
-    def list_acls(self, connection: Connection, command: Command) -> bytes:
-        ext = command.ext
-        found = self._users.all_policies(ext.get("subjectFilter", ""), ext.get("resourceFilter", ""))
-        return _listed(command, [_acl_json(name, policies) for name, policies in found[:LISTED_MAX]], len(found))
+    async def list_acls(self, connection: Connection, command: Command) -> bytes:
+        held, ext = self._users.held(), command.ext
+
+        def made() -> bytes:
+            found = held.all_policies(ext.get("subjectFilter", ""), ext.get("resourceFilter", ""))
+            return _listed(command, [_acl_json(name, policies) for name, policies in found[:LISTED_MAX]], len(found))
+
+        return await self._beside(made)
 
     # slaves
 
     @needs(on_cluster(UPDATE), audited=False)
-    def everything(self, connection: Connection, command: Command) -> bytes:
+    async def everything(self, connection: Connection, command: Command) -> bytes:
         """Answers slaves with the whole table and its passwords.
 
         Only an account that could change everything may have it.
         """
         if not is_admin(command):
             raise ReplyError(ResponseCode.NO_PERMISSION, "access refused: passwords are for admins")
-        body = fastjson.dumps(self._users.snapshot())
+        held = self._users.held()
+        body = await self._beside(lambda: fastjson.dumps(held.snapshot()))
         return encode_response(command.opaque, ResponseCode.SUCCESS, None, None, body)
 
     @property
@@ -191,6 +201,16 @@ def _subject(text: str) -> str:
     if not separator or kind.strip().lower() != "user" or not name:
         raise ReplyError(ResponseCode.INVALID_PARAMETER, f"subject {text[:80]!r}: User:NAME expected")
     return name
+
+
+def _acl_told(body: bytes) -> tuple[str, dict[str, list[Entry]] | AccessProblem]:
+    """Returns subject and entries of a request, or what is wrong with the entries: thousands of addresses take long."""
+    told = bodies.load_request(body, "aclInfo")
+    subject = bodies.text_of(told, "subject")
+    try:
+        return subject, _entries(told)
+    except AccessProblem as error:
+        return subject, error
 
 
 def _entries(told: Mapping[str, Any]) -> dict[str, list[Entry]]:

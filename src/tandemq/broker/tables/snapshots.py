@@ -1,7 +1,8 @@
 """A small table's file, written whole: delay offsets, producers of idempotent sends.
 
-Text is made on the loop (a consistent picture), the disk is touched by another thread; changes during a write share the
-next one. Tables that grow have a `table_file.py` instead.
+Text is made on the loop (a consistent picture), unless the table gives a picture of its own that may be read beside it;
+the disk is touched by another thread; changes during a write share the next one. Tables that grow have a
+`table_file.py` instead.
 """
 
 import asyncio
@@ -16,12 +17,15 @@ from tandemq.broker.tables.table_file import read_table
 from tandemq.broker.tables.table_writer import TableWriter, replace_file
 
 _encode = msgspec.json.Encoder().encode
+Table = Mapping[str, Any]
+LaterTable = Callable[[], Table]
 
 
 class SnapshotFile(SavingFile):
     """One table's file. `mark` asks for a save soon; `saved` waits until everything marked so far is on disk."""
 
-    def __init__(self, path: Path, take: Callable[[], Mapping[str, Any]], writer: TableWriter | None = None) -> None:
+    def __init__(self, path: Path, take: Callable[[], Table | LaterTable], writer: TableWriter | None = None) -> None:
+        """`take` gives the table, or what gives it in another thread as it was at this moment."""
         super().__init__(path)
         self._take = take
         self._writer = writer
@@ -33,9 +37,18 @@ class SnapshotFile(SavingFile):
         return None if found is None else found[0]
 
     async def _write(self) -> None:
-        # Integer keys are quoted: upstream reads both.
-        text = msgspec.json.format(_encode(self._take()), indent=1)
+        taken = self._take()
+        text = None if callable(taken) else _text(taken)
+
+        def write() -> None:
+            replace_file(self.path, [_text(taken()) if callable(taken) else text or b""])
+
         if self._writer is None:
-            await asyncio.to_thread(replace_file, self.path, [text])
+            await asyncio.to_thread(write)
         else:
-            await self._writer.run(replace_file, self.path, [text])
+            await self._writer.run(write)
+
+
+def _text(table: Table) -> bytes:
+    # Integer keys are quoted: upstream reads both.
+    return msgspec.json.format(_encode(table), indent=1)

@@ -9,7 +9,7 @@ fits is denied. (AclAuthorizationHandler)
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
-from typing import Any
+from typing import Any, NamedTuple
 
 from tandemq.codec import bodies
 from tandemq.codec.acl import SigningKey
@@ -26,6 +26,10 @@ ALLOW, DENY = "Allow", "Deny"
 USERS_MAX = 10_000
 ENTRIES_PER_USER_MAX = 1_000
 SOURCES_PER_ENTRY_MAX = 100
+SIZE_MAX = 8 << 20
+"""Bytes of all users and policies, about as their file has them: slaves are told everything in one frame."""
+USER_SIZE, ENTRY_SIZE, SOURCE_SIZE = 100, 100, 4
+"""Bytes of each besides its names."""
 NAME_LENGTH_MAX = 128
 PASSWORD_LENGTH_MAX = 256
 
@@ -173,6 +177,48 @@ class UserAccount:
                 yield entry
 
 
+class Held(NamedTuple):
+    """A table as it was at one moment: what is made of it may be made beside the loop. Entries and users never
+    change."""
+
+    users: Mapping[str, User]
+    policies: Mapping[str, Policies]
+    version: DataVersion
+
+    def users_named(self, part_of_name: str = "") -> list[User]:
+        """Returns the users in order of their names, those with `part_of_name` in it if it is given."""
+        return [user for name, user in sorted(self.users.items()) if part_of_name in name]
+
+    def all_policies(self, part_of_name: str = "", part_of_resource: str = "") -> list[tuple[str, Policies]]:
+        """Returns (user, policies) in order of the names, only entries with `part_of_resource` if it is given."""
+        found = []
+        for name, policies in sorted(self.policies.items()):
+            if part_of_name not in f"User:{name}":
+                continue
+            kept = {
+                policy: {r: e for r, e in entries.items() if part_of_resource in str(r)}
+                for policy, entries in policies.items()
+            }
+            kept = {policy: entries for policy, entries in kept.items() if entries}
+            if kept:
+                found.append((name, kept))
+        return found
+
+    def snapshot(self) -> dict[str, Any]:
+        """Returns what the broker's auth.json holds and a slave is told: passwords included."""
+        return {
+            "dataVersion": bodies.data_version_json(self.version),
+            "users": {
+                u.name: {"password": u.password, "userStatus": u.status, "userType": u.kind}
+                for u in self.users.values()
+            },
+            "policies": {
+                name: {policy: [entry_json(entry) for entry in held.values()] for policy, held in policies.items()}
+                for name, policies in self.policies.items()
+            },
+        }
+
+
 class UserTable:
     """Users and their policies, with the version that slaves compare. Every change calls `on_change`."""
 
@@ -191,6 +237,9 @@ class UserTable:
         self._users: dict[str, User] = {}
         self._policies: dict[str, Policies] = {}
         self._accounts: dict[str, UserAccount] = {}
+        self._sizes: dict[str, int] = {}
+        """User -> bytes of it and its policies."""
+        self.size = 0
         self.on_change = on_change
         self.version = DataVersion(0, wall_ms(), 0)
 
@@ -211,9 +260,13 @@ class UserTable:
     def user(self, name: str) -> User | None:
         return self._users.get(name)
 
+    def held(self) -> Held:
+        """Returns the table as it is now."""
+        return Held(dict(self._users), dict(self._policies), self.version)
+
     def users(self, part_of_name: str = "") -> list[User]:
         """Returns the users in order of their names, those with `part_of_name` in it if it is given."""
-        return [user for name, user in sorted(self._users.items()) if part_of_name in name]
+        return self.held().users_named(part_of_name)
 
     def create(self, name: str, password: str, kind: str = "", status: str = "") -> None:
         if name in self._users:
@@ -222,7 +275,9 @@ class UserTable:
             raise AccessProblem(f"there are {len(self._users)} users, the limit is {USERS_MAX}")
         _check_name(name)
         _check_password(password)
-        self._users[name] = User(name, password, _kind(kind) or NORMAL, _status(status) or ENABLED)
+        user = User(name, password, _kind(kind) or NORMAL, _status(status) or ENABLED)
+        self._account_for(name, user, {})
+        self._users[name] = user
         self._changed(name)
 
     def update(self, name: str, password: str = "", kind: str = "", status: str = "") -> None:
@@ -236,6 +291,7 @@ class UserTable:
             kind=_kind(kind) or user.kind,
             status=_status(status) or user.status,
         )
+        self._account_for(name, changed, self._policies.get(name, {}))
         self._users[name] = changed
         self._changed(name)
 
@@ -243,6 +299,7 @@ class UserTable:
         """Forgets a user with its policies; one that does not exist is no mistake."""
         if self._users.pop(name, None) is not None:
             self._policies.pop(name, None)
+            self.size -= self._sizes.pop(name)
             self._changed(name)
 
     # policies
@@ -253,23 +310,11 @@ class UserTable:
         return self._policies.get(name, {})
 
     def all_policies(self, part_of_name: str = "", part_of_resource: str = "") -> list[tuple[str, Policies]]:
-        """Returns (user, policies) in order of the names, only entries with `part_of_resource` if it is given."""
-        found = []
-        for name, policies in sorted(self._policies.items()):
-            if part_of_name not in f"User:{name}":
-                continue
-            kept = {
-                policy: {r: e for r, e in entries.items() if part_of_resource in str(r)}
-                for policy, entries in policies.items()
-            }
-            kept = {policy: entries for policy, entries in kept.items() if entries}
-            if kept:
-                found.append((name, kept))
-        return found
+        return self.held().all_policies(part_of_name, part_of_resource)
 
     def put_entries(self, name: str, entries: Mapping[str, Iterable[Entry]]) -> None:
         """Adds entries to the policies of a user; one for the same resource is replaced."""
-        self._existing(name)
+        user = self._existing(name)
         merged = {policy: dict(held) for policy, held in self._policies.get(name, {}).items()}
         for policy, told in entries.items():
             merged.setdefault(_policy(policy), {}).update((entry.resource, entry) for entry in told)
@@ -278,12 +323,13 @@ class UserTable:
             raise AccessProblem(f"no policy entry is given for user {name!r}")
         if count > ENTRIES_PER_USER_MAX:
             raise AccessProblem(f"user {name!r} would have {count} policy entries, the limit is {ENTRIES_PER_USER_MAX}")
+        self._account_for(name, user, merged)
         self._policies[name] = merged
         self._changed(name)
 
     def delete_entries(self, name: str, policy: str = "", resource: str = "") -> None:
         """Deletes the entry for one resource of one policy (`Custom` if none is named), or everything of the user."""
-        self._existing(name)
+        user = self._existing(name)
         held = self._policies.get(name)
         if held is None:
             raise AccessProblem(f"user {name!r} has no policies")
@@ -294,23 +340,13 @@ class UserTable:
             self._policies[name] = {policy: entries for policy, entries in left.items() if entries}
         if not resource or not self._policies[name]:
             del self._policies[name]
+        self._account_for(name, user, self._policies.get(name, {}))
         self._changed(name)
 
     # as a whole
 
     def snapshot(self) -> dict[str, Any]:
-        """Returns what the broker's auth.json holds and a slave is told: passwords included."""
-        return {
-            "dataVersion": bodies.data_version_json(self.version),
-            "users": {
-                u.name: {"password": u.password, "userStatus": u.status, "userType": u.kind}
-                for u in self._users.values()
-            },
-            "policies": {
-                name: {policy: [entry_json(entry) for entry in held.values()] for policy, held in policies.items()}
-                for name, policies in self._policies.items()
-            },
-        }
+        return self.held().snapshot()
 
     def load(self, snapshot: Mapping[str, Any]) -> None:
         """Replaces everything by a snapshot. AccessProblem or MalformedBody, and nothing replaced, if it is none."""
@@ -326,6 +362,7 @@ class UserTable:
             }
             loaded.put_entries(str(name), entries)
         self._users, self._policies = loaded._users, loaded._policies
+        self._sizes, self.size = loaded._sizes, loaded.size
         self._accounts.clear()
         if snapshot.get("dataVersion"):
             self.version = bodies.data_version_of(snapshot["dataVersion"])
@@ -336,10 +373,29 @@ class UserTable:
             raise AccessProblem(f"there is no user {name[:NAME_LENGTH_MAX]!r}")
         return user
 
+    def _account_for(self, name: str, user: User, policies: Policies) -> None:
+        """Notes what a user takes up from now on; AccessProblem, and nothing noted, if there is no room for it."""
+        before, size = self._sizes.get(name, 0), _size_of(user, policies)
+        if size > before and self.size - before + size > SIZE_MAX:
+            raise AccessProblem(
+                f"all users and policies take {self.size} bytes, {size - before} more would be over {SIZE_MAX}: "
+                "use prefixes, networks, or fewer entries"
+            )
+        self._sizes[name] = size
+        self.size += size - before
+
     def _changed(self, name: str) -> None:
         self._accounts.pop(name, None)
         self.version = self.version.next(self._wall_ms())
         self.on_change()
+
+
+def _size_of(user: User, policies: Policies) -> int:
+    size = USER_SIZE + len(user.name) + len(user.password)
+    for entries in policies.values():
+        for resource, entry in entries.items():
+            size += ENTRY_SIZE + len(resource.name) + sum(SOURCE_SIZE + len(source) for source in entry.sources)
+    return size
 
 
 def entry_json(entry: Entry) -> dict[str, Any]:

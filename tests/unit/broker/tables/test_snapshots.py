@@ -1,6 +1,8 @@
 """A small table's file is written whole."""
 
 import asyncio
+import threading
+from collections.abc import Callable
 from pathlib import Path
 
 from tandemq.broker.tables.snapshots import SnapshotFile
@@ -40,3 +42,26 @@ def test_unquoted_keys_of_upstream_are_read(tmp_path: Path) -> None:
     path = tmp_path / "delayOffset.json"
     path.write_bytes(b'{\n\t"offsetTable":{3:1,4:2\n\t}\n}')
     assert SnapshotFile(path, dict).load() == {"offsetTable": {3: 1, 4: 2}}
+
+
+def test_a_picture_that_may_be_read_beside_the_loop_is_written_there(tmp_path: Path) -> None:
+    async def story(writer: TableWriter | None) -> None:
+        state, threads = {"n": 1}, list[str]()
+
+        def take() -> Callable[[], dict[str, int]]:
+            copied = dict(state)
+
+            def picture() -> dict[str, int]:
+                threads.append(threading.current_thread().name)
+                return copied
+
+            return picture
+
+        file = SnapshotFile(tmp_path / "t.json", take, writer)
+        file.mark()
+        await file.saved()
+        assert file.load() == {"n": 1}
+        assert "MainThread" not in threads
+
+    asyncio.run(story(None))
+    asyncio.run(story(TableWriter()))

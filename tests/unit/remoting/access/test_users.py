@@ -235,3 +235,49 @@ def test_every_change_is_told_and_counted() -> None:
     made.put_entries("u", {CUSTOM: [allow("*", "All")]})
     made.delete("u")
     assert told == [1, 2, 3]
+
+
+def test_users_and_policies_have_a_bound_in_bytes(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Ten thousand users with a thousand entries of a hundred addresses were within all bounds, and 20 GB."""
+    monkeypatch.setattr(users, "SIZE_MAX", 2000)
+    table = UserTable(lambda: 0)
+    table.create("alice", "secret")
+    table.create("bob", "secret")
+    small = table.size
+
+    def entries(count: int, sources: int = 0) -> dict[str, list[Entry]]:
+        places = [f"10.0.0.{number}" for number in range(sources)]
+        return {"": [entry_of(f"Topic:t{number}", ["Pub"], places, "Allow") for number in range(count)]}
+
+    table.put_entries("alice", entries(5))
+    assert 500 < table.size - small < 600
+    for refused in (entries(15), entries(5, 100)):
+        with pytest.raises(AccessProblem, match="more would be over 2000"):
+            table.put_entries("bob", refused)
+    assert table.policies("bob") == {}
+    for number in range(3):
+        table.create(f"user-{number}", "s" * 256)
+    with pytest.raises(AccessProblem, match="more would be over"):
+        table.create("user-3", "s" * 256)
+    table.put_entries("alice", entries(1))  # the same again takes no more
+    table.delete_entries("alice", resource="Topic:t1")
+    again = UserTable(lambda: 0)
+    again.load(table.snapshot())
+    assert again.size == table.size
+    for user in table.users():
+        table.delete(user.name)
+    assert table.size == 0
+
+
+def test_what_is_held_does_not_change_with_the_table() -> None:
+    table = UserTable(lambda: 0)
+    table.create("alice", "secret")
+    table.put_entries("alice", {"": [entry_of("Topic:t", ["Pub"], (), "Allow")]})
+    held, before = table.held(), table.snapshot()
+    table.put_entries(
+        "alice", {"": [entry_of("Topic:t", ["Sub"], (), "Deny"), entry_of("Topic:u", ["Pub"], (), "Allow")]}
+    )
+    table.delete_entries("alice", resource="Topic:t")
+    table.update("alice", password="another")
+    table.create("bob", "secret")
+    assert held.snapshot() == before != table.snapshot()
