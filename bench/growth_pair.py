@@ -34,6 +34,7 @@ STAY_SECONDS = 12
 SETTLE_SECONDS = 0.4
 """Until a new topic is saved, copied and registered."""
 JOINING = 100
+TOGETHER = 64
 MEMORY_DISK = Path("/dev/shm")
 """Stores lie there if it is to be had: an fdatasync of each of 50,000 queues takes minutes, in a thread, on a disk."""
 PROPERTIES = {"mappedFileSizeCommitLog": str(8 << 20), "maxIndexNum": "200000", "maxHashSlotNum": "50000"}
@@ -231,8 +232,10 @@ def _join(pair: Pair, run: Run) -> None:
     for group in range(groups):
         fields = {"consumerGroup": f"G{group}", "topic": "T0", "queueId": "0", "commitOffset": "1"}
         last.ask([wire.request(COMMIT, fields)])
-    for link in links:
+    for number, link in enumerate(links):
         link.tell(_pull("T0", 1))
+        if number % TOGETHER == 0:
+            time.sleep(0.01)  # a thousand requests that come in one instant are one turn of the loop
     waiting = f"tandemq_parked_pulls {len(links)}"
     wait_until(lambda: waiting in pair.scrape(), f"{waiting} in /metrics", seconds=60)
     time.sleep(STAY_SECONDS * min(1.0, run.scale * 4))
