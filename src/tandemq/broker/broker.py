@@ -370,7 +370,16 @@ class Broker:
             EventHandlers(self.events, trail),
             ReplyHandlers(live, self.writer, topics, members, clock, store_host=self.store_host, address=self.address),
             ResetHandlers(
-                live, store, topics, groups, offsets, members, clock, is_slave=is_slave, wake=self.pulls.offset_reset
+                live,
+                store,
+                topics,
+                groups,
+                offsets,
+                members,
+                clock,
+                is_slave=is_slave,
+                wake=self.pulls.offset_reset,
+                warm_log=self.pulls.warm_log,
             ),
             SendBackHandlers(live, store, self.writer, topics, groups, stats, is_slave=is_slave),
             TransactionHandlers(live, store, self.writer, self.services.transactions, stats, clock, is_slave=is_slave),

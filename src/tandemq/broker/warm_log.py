@@ -52,6 +52,30 @@ class WarmLog:
         low, high = first >> CHUNK_SHIFT, (last - 1) >> CHUNK_SHIFT
         return high - low < SPAN_CHUNKS_MAX and all(chunk in self._chunks for chunk in range(low, high + 1))
 
+    @property
+    def is_all_warm(self) -> bool:
+        """Whether the whole log is in memory, as far as we can know."""
+        return self.is_warm(self._store.first_offset, max(self._store.appended, self._store.first_offset + 1))
+
+    async def before_search(self, topic: str, queue_id: int, timestamp_ms: int, upper: bool = False) -> None:
+        """Lets a worker read what a search by time will look at, unless all is in memory or too many wait already."""
+        if self.is_all_warm or self.pending >= PENDING_MAX:
+            return
+        ahead = self._store.search_ahead(topic, queue_id, timestamp_ms, upper)
+        if ahead is None:
+            return
+        self.pending += 1
+        self.reads += 1
+        try:
+            await self._loop.run_in_executor(self._workers(), ahead)
+        finally:
+            self.pending -= 1
+
+    def _workers(self) -> ThreadPoolExecutor:
+        if self._executor is None:
+            self._executor = ThreadPoolExecutor(WORKERS, thread_name_prefix="cold-read")
+        return self._executor
+
     def soon(self, slices: list[memoryview], first: int, last: int, then: Callable[[], None]) -> bool:
         """Lets a worker read them, then calls `then` on the loop; False: no room, go on without."""
         if self.pending >= PENDING_MAX:
@@ -63,11 +87,9 @@ class WarmLog:
                 slices = self._whole_chunks(low, high)
             except StoreError:
                 remembered = range(0)  # retention took a part meanwhile: what was found is still mapped
-        if self._executor is None:
-            self._executor = ThreadPoolExecutor(WORKERS, thread_name_prefix="cold-read")
         self.pending += 1
         self.reads += 1
-        done = self._loop.run_in_executor(self._executor, touch, slices)
+        done = self._loop.run_in_executor(self._workers(), touch, slices)
         done.add_done_callback(lambda outcome: self._done(outcome, remembered, then))
         return True
 

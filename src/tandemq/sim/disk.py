@@ -127,9 +127,9 @@ class MemoryDisk:
     def read_at(self, path: Path, position: int, size: int) -> bytes:
         return bytes(memoryview(self._file(path).data)[position : position + size])
 
-    def peek(self, path: Path, size: int) -> tuple[int, bytes]:
+    def peek(self, path: Path, size: int, position: int = 0) -> tuple[int, bytes]:
         data = self._file(path).data
-        return len(data), bytes(memoryview(data)[:size])
+        return len(data), bytes(memoryview(data)[position : position + size])
 
     def write_at(self, path: Path, position: int, data: bytes | bytearray | memoryview) -> None:
         self.step("write", path)

@@ -323,6 +323,16 @@ class ConsumeQueue:
         return self._last_written
 
     @property
+    def file_entries(self) -> int:
+        """How many entries a file has."""
+        return self._file_entries
+
+    @property
+    def written(self) -> int:
+        """The first entry that is not in a file yet."""
+        return self._tail_at
+
+    @property
     def has_files(self) -> bool:
         return bool(self._files)
 

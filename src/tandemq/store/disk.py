@@ -92,8 +92,8 @@ class Disk(Protocol):
         """Returns up to `size` bytes; fewer at the end of the file."""
         ...
 
-    def peek(self, path: Path, size: int) -> tuple[int, bytes]:
-        """Returns the size of a file and up to `size` bytes of its beginning, for one look: nothing is kept open."""
+    def peek(self, path: Path, size: int, position: int = 0) -> tuple[int, bytes]:
+        """Returns a file's size and up to `size` bytes of it, for one look, in any thread: nothing is kept open."""
         ...
 
     def write_at(self, path: Path, position: int, data: bytes | bytearray | memoryview) -> None: ...
@@ -431,10 +431,10 @@ class FileDisk:
     def read_at(self, path: Path, position: int, size: int) -> bytes:
         return os.pread(self._descriptor(path), size, position)
 
-    def peek(self, path: Path, size: int) -> tuple[int, bytes]:
+    def peek(self, path: Path, size: int, position: int = 0) -> tuple[int, bytes]:
         fd = self._reserve.open(path, os.O_RDONLY)
         try:
-            return os.fstat(fd).st_size, os.pread(fd, size, 0)
+            return os.fstat(fd).st_size, os.pread(fd, size, position)
         finally:
             os.close(fd)
 
@@ -497,10 +497,16 @@ class FileDisk:
         os.replace(old, new)
 
     def list(self, path: Path) -> list[str]:
-        try:
-            return sorted(os.listdir(path))
-        except (FileNotFoundError, NotADirectoryError):
-            return []
+        while True:
+            try:
+                return sorted(os.listdir(path))
+            except (FileNotFoundError, NotADirectoryError):
+                return []
+            except OSError as error:
+                if error.errno not in _NO_DESCRIPTORS:
+                    raise
+                if not self._reserve.give_back():
+                    raise NoDescriptors(f"{path} can't be listed: the process has no file descriptor left") from error
 
     def file_size(self, path: Path) -> int | None:
         try:

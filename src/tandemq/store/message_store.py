@@ -47,6 +47,7 @@ from tandemq.store.results import GetResult as GetResult
 from tandemq.store.results import GetStatus as GetStatus
 from tandemq.store.results import Health as Health
 from tandemq.store.results import StoreStatus as StoreStatus
+from tandemq.store.search_ahead import SearchAhead
 from tandemq.store.segments import SegmentChain
 from tandemq.store.views import Views
 from tandemq.store.write_gate import WriteGate
@@ -547,6 +548,24 @@ class MessageStore:
     @on_flushed.setter
     def on_flushed(self, callback: Callable[[], None] | None) -> None:
         self._flusher.on_flushed = callback
+
+    # -- searching
+
+    def search_ahead(self, topic: str, queue_id: int, timestamp_ms: int, upper: bool = False) -> SearchAhead | None:
+        """Returns what a thread may call before `reader.search_by_time` with the same arguments; None without files."""
+        queue = self._queues.get((topic, queue_id))
+        if queue is None or not queue.has_files:
+            return None
+        return SearchAhead(
+            self._disk,
+            queue.directory,
+            queue.file_entries,
+            self.log.chain.directory,
+            self.segment_size,
+            queue.min_offset(self.first_offset),
+            queue.written,
+            timestamp_ms + upper,
+        )
 
     # -- the bytes of the log
 

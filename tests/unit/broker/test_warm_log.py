@@ -2,11 +2,13 @@
 
 import asyncio
 import os
+import threading
 from collections.abc import Awaitable, Callable
 
 import pytest
 
 from tandemq.broker.warm_log import CHUNK_SHIFT, PENDING_MAX, SPAN_CHUNKS_MAX, WarmLog, touch
+from tandemq.store.search_ahead import SearchAhead
 from tandemq.testing.broker_parts import BrokerParts
 
 CHUNK = 1 << CHUNK_SHIFT
@@ -103,3 +105,22 @@ def test_touching_reads_every_slice_however_many_there_are(monkeypatch: pytest.M
     touch([memoryview(part) for part in wanted])
     touch([])
     assert read == wanted
+
+
+def test_a_search_in_old_messages_is_gone_before_by_a_worker(monkeypatch: pytest.MonkeyPatch) -> None:
+    """By time, nobody knows before where it leads; in a log that is all in memory it costs nothing."""
+
+    async def story() -> None:
+        s = Story()
+        await s.parts.settle()
+        s.parts.store.flush_all()
+        threads: list[str] = []
+        monkeypatch.setattr(SearchAhead, "__call__", lambda ahead: threads.append(threading.current_thread().name))
+        await s.log.before_search("T", 0, 1)
+        assert [name.split("_")[0] for name in threads] == ["cold-read"]
+        await s.log.before_search("unknown", 0, 1)
+        s.log._written_from = 0
+        await s.log.before_search("T", 0, 1)
+        assert (len(threads), s.log.reads, s.log.pending) == (1, 1, 0)
+
+    run(story)

@@ -48,6 +48,7 @@ def test_files_are_written_and_synced_although_clients_took_all_descriptors(tmp_
             disk.sync_file(path)
             disk.sync_directory(tmp_path)
             disk.replace_file(tmp_path / "small", b"content")
+            assert "log" in disk.list(tmp_path)
         another = disk.create_segment(tmp_path / "next", 8192)
         another.write(0, b"x")
     assert disk.read_file(tmp_path / "small") == b"content"

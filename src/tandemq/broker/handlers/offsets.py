@@ -109,11 +109,12 @@ class OffsetHandlers:
         return encode_response(command.opaque, ResponseCode.SUCCESS)
 
     @needs(on_topic("topic", SUB | GET))
-    def search(self, connection: Connection, command: Command) -> bytes:
+    async def search(self, connection: Connection, command: Command) -> bytes:
         ext = command.ext
         upper = ext.get("boundaryType", "").upper() == "UPPER"
-        topic, queue_id = text_field(ext, "topic"), int_field(ext, "queueId")
-        return _offset(command, self._store.reader.search_by_time(topic, queue_id, int_field(ext, "timestamp"), upper))
+        topic, queue_id, timestamp = text_field(ext, "topic"), int_field(ext, "queueId"), int_field(ext, "timestamp")
+        await self._pulls.warm_log.before_search(topic, queue_id, timestamp, upper)
+        return _offset(command, self._store.reader.search_by_time(topic, queue_id, timestamp, upper))
 
     @needs(on_topic("topic", SUB | GET))
     def newest(self, connection: Connection, command: Command) -> bytes:

@@ -8,7 +8,7 @@ they hold of the queue.
 
 import asyncio
 import logging
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import AsyncIterator, Callable, Mapping
 from itertools import islice
 
 from tandemq.broker.live_config import LiveConfig
@@ -18,6 +18,7 @@ from tandemq.broker.tables.groups import GroupTable
 from tandemq.broker.tables.members import Members
 from tandemq.broker.tables.offsets import ENTRIES_MAX, OffsetTable
 from tandemq.broker.tables.topics import TopicTable
+from tandemq.broker.warm_log import WarmLog
 from tandemq.clock import Clock
 from tandemq.codec import bodies, fastjson
 from tandemq.codec.codes import RequestCode, ResponseCode
@@ -52,6 +53,7 @@ class ResetHandlers:
         *,
         is_slave: Callable[[], bool],
         wake: Callable[[str, int], None] = lambda topic, queue_id: None,
+        warm_log: WarmLog | None = None,
     ) -> None:
         self._live = live
         self._is_slave = is_slave
@@ -63,6 +65,7 @@ class ResetHandlers:
         self._clock = clock
         self._wake = wake
         """Answers the pulls parked on a queue now."""
+        self._warm_log = warm_log
 
     def handlers(self) -> dict[int, Handler]:
         return {
@@ -80,7 +83,7 @@ class ResetHandlers:
             raise ReplyError(ResponseCode.SUBSCRIPTION_GROUP_NOT_EXIST, f"Group {group} does not exist")
         timestamp, answer = int_field(ext, "timestamp", LATEST), LongAnswer(self._clock)
         targets = {}
-        for queue_id, offset in self._targets(
+        async for queue_id, offset in self._targets(
             topic, int_field(ext, "queueId", -1), timestamp, int_field(ext, "offset", -1)
         ):
             targets[queue_id] = offset
@@ -126,22 +129,26 @@ class ResetHandlers:
             raise ReplyError(ResponseCode.TOPIC_NOT_EXIST, f"Topic {name} does not exist")
         return topic
 
-    def _targets(self, topic: TopicConfig, queue_id: int, timestamp: int, offset: int) -> Iterable[tuple[int, int]]:
-        """Returns queue -> offset, found one by one."""
-        if queue_id < 0:
-            return ((queue, self._at(topic.name, queue, timestamp)) for queue in range(topic.read_queues))
-        if offset < 0:
-            return [(queue_id, self._at(topic.name, queue_id, timestamp))]
+    async def _targets(
+        self, topic: TopicConfig, queue_id: int, timestamp: int, offset: int
+    ) -> AsyncIterator[tuple[int, int]]:
+        """Yields (queue, offset), found one by one."""
+        if queue_id < 0 or offset < 0:
+            for queue in range(topic.read_queues) if queue_id < 0 else (queue_id,):
+                yield queue, await self._at(topic.name, queue, timestamp)
+            return
         first, last = self._store.reader.queue_range(topic.name, queue_id)
         if not first <= offset <= last + 1:
             raise ReplyError(
                 ResponseCode.SYSTEM_ERROR, f"Target offset {offset} not in consume queue range [{first}-{last}]"
             )
-        return [(queue_id, offset)]
+        yield queue_id, offset
 
-    def _at(self, topic: str, queue_id: int, timestamp: int) -> int:
+    async def _at(self, topic: str, queue_id: int, timestamp: int) -> int:
         if timestamp < 0:
             return self._store.reader.queue_range(topic, queue_id)[1]
+        if self._warm_log is not None:
+            await self._warm_log.before_search(topic, queue_id, timestamp)
         return self._store.reader.search_by_time(topic, queue_id, timestamp)
 
     async def _tell_members(
