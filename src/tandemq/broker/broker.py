@@ -225,8 +225,7 @@ class Broker:
         )
         if accounts is None:
             return
-        if (snapshot := self.users_file.load()) is not None:
-            accounts.users.load(snapshot)
+        self.users_file.load_into(accounts.users.load)
         accounts.add_first_users()
         accounts.users.on_change = self._users_changed
         if not len(accounts.users) and accounts.plain is None:
@@ -253,8 +252,7 @@ class Broker:
         self.delay_file = SnapshotFile(
             folder / "delayOffset.json", lambda: self.delay_schedule.snapshot(durable=True), writer
         )
-        if (delays := self.delay_file.load()) is not None:
-            self.delay_schedule.load(delays)
+        self.delay_file.load_into(self.delay_schedule.load)
         self.timer_checkpoint = TimerCheckpointFile(self.root, writer)
         self.timer_checkpoint.load()
         version = self.topics.version

@@ -50,9 +50,8 @@ class IdempotentSends:
         """A send had to be put off because the log was not read to its end."""
 
     def start(self) -> None:
-        snapshot = self._file.load()
-        if snapshot is not None:
-            self.table.load(snapshot, self._store.first_offset, self._store.dispatched)
+        store = self._store
+        self._file.load_into(lambda snapshot: self.table.load(snapshot, store.first_offset, store.dispatched))
         self._task = asyncio.get_running_loop().create_task(self._follow(), name="idempotent sends")
 
     async def stop(self) -> None:

@@ -45,6 +45,10 @@ PUT_OFF_MAX = 0.005
 SLICE_SIZE = 512 << 10
 """Bytes of log that are dispatched in one go while others may wait: a millisecond or two."""
 
+RETRY_SECONDS = 1.0
+COMPLAINT_SECONDS = 10.0
+"""How long a disk that is full is not mentioned again."""
+
 ONE_COPY = AckLevel(1)
 
 Done = Callable[[PutStatus, str], None]
@@ -103,6 +107,7 @@ class MessageWriter:
         self._later: asyncio.Handle | None = None
         """`_look` or `_go_on` will come."""
         self._due = 0.0
+        self._complains_at = 0.0
         """When what was put off is done even if more is sent."""
         self._seen = -1
         """Where the log ended when `_look` last came."""
@@ -317,10 +322,7 @@ class MessageWriter:
         """Does what was put off, so that the queues have every message that may be read."""
         if self._later is not None:
             self._later.cancel()
-            try:
-                self._do_later(DISPATCH_SIZE)
-            except StoreError as error:  # whoever asks is not to blame, and reads what there is
-                log.error("dispatch failed: %s", error)
+            self._do_later(DISPATCH_SIZE)
 
     async def drained(self, timeout: float) -> None:
         """Returns when no send waits any more, at most `timeout` seconds from now."""
@@ -372,11 +374,24 @@ class MessageWriter:
     def _dispatch(self, size: int = DISPATCH_SIZE) -> None:
         store = self._store
         before = store.dispatched
-        queues = store.dispatch(size)
+        try:
+            queues = store.dispatch(size)
+        except StoreError as error:  # a full disk: whoever is served now is not to blame, and reads what there is
+            self._try_again(error)
+            return
         if queues:
             self.on_arrival(queues)
         if before < store.dispatched < store.readable_limit and self._later is None:
             self._later = self._loop.call_soon(self._go_on)  # a backlog: the rest, but others may go first
+
+    def _try_again(self, error: StoreError) -> None:
+        """Dispatches once more in a moment, also if nobody sends until then."""
+        now = self._clock.monotonic()
+        if now >= self._complains_at:
+            self._complains_at = now + COMPLAINT_SECONDS
+            log.error("readers see no newer messages, it is tried again every second: %s", error)
+        if self._later is None and not self._stopped:
+            self._later = self._loop.call_later(RETRY_SECONDS, self._go_on)
 
     def _ask_for_flush(self) -> None:
         store = self._store

@@ -21,6 +21,7 @@ Json = Mapping[str, Any]
 # Reading members -----------------------------------------------------------------------------------------------------
 
 
+LONG_MAX = (1 << 63) - 1
 TOLERANT_SIZE_MAX = 32 * 1024
 """Bytes of a request in fastjson's own dialect, which is read character by character: some 20 ms of the loop's time."""
 
@@ -53,9 +54,12 @@ def int_of(found: Mapping[str, Any], name: str, default: int = 0) -> int:
     if value is None:
         return default
     try:
-        return int(value)
+        number = int(value)
     except (TypeError, ValueError, OverflowError):
         raise MalformedBody(f"{name}={str(value)[:40]!r}: a whole number was expected") from None
+    if not -LONG_MAX - 1 <= number <= LONG_MAX:
+        raise MalformedBody(f"{name}={str(value)[:40]}: a whole number of 64 bits (at most {LONG_MAX}) was expected")
+    return number
 
 
 def bool_of(found: Mapping[str, Any], name: str, default: bool = False) -> bool:

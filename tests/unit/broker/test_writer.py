@@ -8,12 +8,14 @@ import pytest
 from tandemq.broker import writer
 from tandemq.broker.new_message import NewMessage
 from tandemq.broker.writer import MessageWriter, Queues
+from tandemq.errors import DiskFull
 from tandemq.model.ack_level import AckLevel
 from tandemq.replication.acks import AckQueue, PutStatus
 from tandemq.sim.clock import ManualClock
 from tandemq.sim.disk import MemoryDisk
 from tandemq.store.config import StoreConfig
 from tandemq.store.message_store import MessageStore
+from tandemq.testing.waiting import until
 
 HOST = bytes([127, 0, 0, 1, 0, 0, 42, 159])
 
@@ -132,6 +134,38 @@ def test_who_sends_without_a_pause_does_not_put_it_off_for_ever() -> None:
         assert bench.arrived == [{("T", 0)}]
 
     asyncio.run(story())
+
+
+@pytest.mark.parametrize("is_awaited", [False, True])
+def test_views_without_room_disturb_nobody_and_come_when_there_is(
+    is_awaited: bool, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """A full disk under the index ended in tracebacks of the loop, and nobody asked for flushes that sends wait for."""
+    monkeypatch.setattr(writer, "RETRY_SECONDS", 0.0)
+
+    async def story() -> None:
+        bench = Bench()
+        broken: list[dict[str, object]] = []
+        asyncio.get_running_loop().set_exception_handler(lambda loop, context: broken.append(context))
+        bench.awaited = is_awaited
+        asked: list[int] = []
+        bench.writer._flush_wanted = bench.append()
+        monkeypatch.setattr(bench.store, "when_flushed", lambda offset, done: asked.append(offset))
+        with monkeypatch.context() as full:
+            full.setattr(bench.store._dispatcher, "run", _no_room)
+            for _ in range(10):
+                await bench.turn()
+            bench.writer.catch_up()
+        assert asked == [bench.store.appended]
+        assert [record.levelname for record in caplog.records] == ["ERROR"]
+        await until(lambda: bool(bench.arrived), "the message")
+        assert not broken
+
+    asyncio.run(story())
+
+
+def _no_room(limit: int, size: int) -> set[tuple[str, int]]:
+    raise DiskFull("no room for index/1")
 
 
 def test_much_that_was_put_off_is_done_in_slices(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -148,7 +148,8 @@ class DelaySchedule:
         self.is_foreign = not isinstance(told, int)
         self._position = told if isinstance(told, int) else 0
         table = bodies.int_map_of(snapshot.get("offsetTable"), "offsetTable")
-        self._offsets = {level: int(offset) for level, offset in table.items() if level > 0 and int(offset) >= 0}
+        offsets = {level: bodies.int_of({"offset": told}, "offset") for level, told in table.items()}
+        self._offsets = {level: offset for level, offset in offsets.items() if level > 0 and offset >= 0}
         self._durable = dict(self._offsets)
         self._due.clear()
         self._marks.clear()

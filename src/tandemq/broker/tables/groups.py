@@ -22,6 +22,7 @@ SYSTEM_GROUPS = (
 )
 
 FORBIDDEN_READ_BIT = 0
+RETRY_QUEUES_MAX = 1024
 """The only bit upstream looks at in a (group, topic) forbidden mask."""
 
 
@@ -87,8 +88,7 @@ class GroupTable:
         for config in configs:
             if (problem := group_name_problem(config.name)) is not None:
                 raise ValueError(problem)
-            if not 0 <= config.retry_queues <= 1024:
-                raise ValueError(f"retryQueueNums={config.retry_queues} of group {config.name}: must be from 0 to 1024")
+            _check_retry_queues(config)
         new_count = sum(config.name not in self._configs for config in configs)
         if len(self._configs) + new_count > self.groups_max:
             raise ValueError(f"the broker has {len(self._configs)} groups; groupsMax is {self.groups_max}")
@@ -190,6 +190,8 @@ class GroupTable:
         """Takes over what was read from subscriptionGroup.json."""
         table = bodies.object_of(snapshot.get("subscriptionGroupTable") or {}, "subscriptionGroupTable")
         loaded = [bodies.group_config_of(value, name) for name, value in table.items()]
+        for config in loaded:
+            _check_retry_queues(config)
         self._configs.update((c.name, c) for c in loaded if group_name_problem(c.name) is None)
         forbidden = bodies.object_of(snapshot.get("forbiddenTable") or {}, "forbiddenTable")
         self._forbidden = {
@@ -208,3 +210,10 @@ class GroupTable:
         for name in names:
             self.changes.note(name)
         self.on_change(names)
+
+
+def _check_retry_queues(config: SubscriptionGroupConfig) -> None:
+    if not 0 <= config.retry_queues <= RETRY_QUEUES_MAX:
+        raise ValueError(
+            f"retryQueueNums={config.retry_queues} of group {config.name}: must be from 0 to {RETRY_QUEUES_MAX}"
+        )

@@ -15,6 +15,7 @@ import msgspec
 from tandemq.broker.tables.saving import SavingFile
 from tandemq.broker.tables.table_file import read_table
 from tandemq.broker.tables.table_writer import TableWriter, replace_file
+from tandemq.errors import CodecError, ConfigError
 
 _encode = msgspec.json.Encoder().encode
 Table = Mapping[str, Any]
@@ -35,6 +36,15 @@ class SnapshotFile(SavingFile):
         """Returns what the file holds, or its backup; None when there is neither. Raises ConfigError."""
         found = read_table(self.path)
         return None if found is None else found[0]
+
+    def load_into(self, take: Callable[[dict[str, Any]], None]) -> None:
+        """Gives what the file holds to whoever knows what it means. Raises ConfigError if it means nothing."""
+        if (snapshot := self.load()) is None:
+            return
+        try:
+            take(snapshot)
+        except (CodecError, ValueError, TypeError, AttributeError) as error:
+            raise ConfigError(f"{self.path}: {error}; correct the file or restore a good copy") from None
 
     async def _write(self) -> None:
         taken = self._take()

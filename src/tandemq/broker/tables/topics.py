@@ -252,6 +252,8 @@ class TopicTable:
             bodies.topic_config_of(value, name)
             for name, value in bodies.object_of(snapshot.get("topicConfigTable") or {}, "topicConfigTable").items()
         ]
+        for config in loaded:
+            self._check_queues(config)
         self._configs.update((c.name, c) for c in loaded if topic_name_problem(c.name) is None)
         if snapshot.get("dataVersion"):
             self.version = bodies.data_version_of(snapshot["dataVersion"])
@@ -259,11 +261,14 @@ class TopicTable:
     def _check(self, config: TopicConfig) -> None:
         if (problem := topic_name_problem(config.name)) is not None:
             raise ValueError(problem)
+        self._check_queues(config)
+        if not 0 <= config.perm <= 15:
+            raise ValueError(f"perm={config.perm} of topic {config.name}: must be from 0 to 15")
+
+    def _check_queues(self, config: TopicConfig) -> None:
         for kind, count in (("readQueueNums", config.read_queues), ("writeQueueNums", config.write_queues)):
             if not 0 <= count <= QUEUES_MAX:
                 raise ValueError(f"{kind}={count} of topic {config.name}: must be from 0 to {QUEUES_MAX}")
-        if not 0 <= config.perm <= 15:
-            raise ValueError(f"perm={config.perm} of topic {config.name}: must be from 0 to 15")
 
     def _bump(self, names: Iterable[str]) -> None:
         self.version = self.version.next(self._wall_ms(), self.state_version)

@@ -5,8 +5,12 @@ import threading
 from collections.abc import Callable
 from pathlib import Path
 
+import pytest
+
+from tandemq.broker.services.delay_schedule import DelaySchedule
 from tandemq.broker.tables.snapshots import SnapshotFile
 from tandemq.broker.tables.table_writer import TableWriter
+from tandemq.errors import ConfigError
 
 
 def test_changes_during_a_write_are_in_the_next_one(tmp_path: Path) -> None:
@@ -65,3 +69,18 @@ def test_a_picture_that_may_be_read_beside_the_loop_is_written_there(tmp_path: P
 
     asyncio.run(story(None))
     asyncio.run(story(TableWriter()))
+
+
+@pytest.mark.parametrize(
+    "text", ['{"offsetTable":{"3":"x"}}', '{"offsetTable":{"3":99999999999999999999}}', '{"offsetTable":7}']
+)
+def test_a_file_that_means_nothing_is_an_error_that_names_it(tmp_path: Path, text: str) -> None:
+    """A bad number in delayOffset.json was called a mistake of ours."""
+    path = tmp_path / "delayOffset.json"
+    path.write_text(text)
+    with pytest.raises(ConfigError, match=r"delayOffset\.json: (offset|offsetTable).*correct the file"):
+        SnapshotFile(path, dict).load_into(DelaySchedule((1000,), lambda: 0).load)
+
+
+def test_without_a_file_nothing_is_given(tmp_path: Path) -> None:
+    SnapshotFile(tmp_path / "t.json", dict).load_into(lambda snapshot: pytest.fail("there is none"))

@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from tandemq.broker.tables import table_file as module
+from tandemq.broker.tables.groups import GroupTable
 from tandemq.broker.tables.offsets import OffsetTable
 from tandemq.broker.tables.table_file import TableFile, read_table
 from tandemq.broker.tables.table_writer import TableWriter, replace_file
@@ -215,6 +216,20 @@ def test_a_bad_entry_names_its_file(tmp_path: Path) -> None:
     (tmp_path / "consumerOffset.json").write_bytes(b'{"offsetTable":{"T@g":{"0":"x"}}}')
     with pytest.raises(ConfigError, match=r"consumerOffset\.json: offsetTable: T@g: .* whole numbers"):
         Node(tmp_path)
+
+
+@pytest.mark.parametrize("count", ["70000", "-1", "99999999999999999999999999"])
+def test_an_absurd_number_names_file_field_and_limit(tmp_path: Path, count: str) -> None:
+    """It was taken over, and whatever goes through the queues of a topic never came to an end."""
+    topics = f'{{"topicConfigTable":{{"T":{{"topicName":"T","readQueueNums":{count}}}}}}}'
+    groups = f'{{"subscriptionGroupTable":{{"g":{{"groupName":"g","retryQueueNums":{count}}}}}}}'
+    (tmp_path / "topics.json").write_text(topics)
+    with pytest.raises(ConfigError, match=r"topics\.json: readQueueNums=.*(65536|at most)"):
+        Node(tmp_path)
+    path, clock = tmp_path / "subscriptionGroup.json", ManualClock()
+    path.write_text(groups)
+    with pytest.raises(ConfigError, match=r"subscriptionGroup\.json: retryQueueNums=.*(1024|at most)"):
+        TableFile(path, GroupTable(clock.wall_ms), TableWriter(), clock).load()
 
 
 def test_a_damaged_journal_is_told(tmp_path: Path, large: None) -> None:
