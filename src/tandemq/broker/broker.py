@@ -659,8 +659,8 @@ class Broker:
     def _note_events(self) -> None:
         self.events.look(self.replication.status(), self.clock.wall_ms())
 
-    def _reload_accounts(self) -> None:
-        if self.accounts is not None and self.accounts.reload():
+    async def _reload_accounts(self) -> None:
+        if self.accounts is not None and await asyncio.to_thread(self.accounts.reload):
             self.drop_unknown_accounts()
 
     def _save_offsets(self) -> None:

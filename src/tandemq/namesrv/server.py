@@ -87,7 +87,7 @@ class NameServer:
     async def _reload_accounts(self, accounts: Accounts) -> None:
         while True:
             await asyncio.sleep(RELOAD_SECONDS)
-            if accounts.reload():
+            if await asyncio.to_thread(accounts.reload):
                 self.remoting.close_accounts(accounts.is_known)
 
     def _disconnected(self, connection: Connection) -> None:

@@ -61,7 +61,10 @@ class Accounts:
                     raise ConfigError(f"a super user of the configuration: {error}") from None
 
     def reload(self) -> bool:
-        """Reads plain_acl.yml again if it changed; returns whether it did."""
+        """Reads plain_acl.yml again if it changed; returns whether it did.
+
+        Half a megabyte of YAML takes a second and a half, so that servers call this beside their loop.
+        """
         return self.plain is not None and self.plain.reload()
 
     def is_plain(self, name: str) -> bool:
