@@ -17,6 +17,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import numpy  # noqa: F401  # what a store loads at its first use is in no sample
@@ -39,21 +40,27 @@ def main() -> None:
     parser.add_argument("commit", help="the older commit")
     parser.add_argument("--rounds", type=int, default=7)
     given = parser.parse_args()
-    with tempfile.TemporaryDirectory(prefix="tandemq-older-") as directory:
-        older = Path(directory) / "tree"
-        _git("worktree", "add", "--detach", str(older), given.commit)
-        try:
-            sides = {"old": older / "src", "new": ROOT / "src"}
-            found: dict[str, list[dict[str, float]]] = {side: [] for side in sides}
-            for _ in range(given.rounds):
-                for side, source in sides.items():
-                    found[side].append(_measured(source, Path(directory)))
-        finally:
-            _git("worktree", "remove", "--force", str(older))
+    with tempfile.TemporaryDirectory(prefix="tandemq-older-") as directory, both_trees(given.commit) as sides:
+        found: dict[str, list[dict[str, float]]] = {side: [] for side in sides}
+        for _ in range(given.rounds):
+            for side, source in sides.items():
+                found[side].append(_measured(source, Path(directory)))
     print(f"{'path':<22}{'old µs':>9}{'new µs':>9}{'old/new':>9}")
     for path in found["new"][0]:
         old, new = (min(one[path] for one in found[side]) for side in sides)
         print(f"{path:<22}{old:>9.2f}{new:>9.2f}{old / new:>9.2f}")
+
+
+@contextmanager
+def both_trees(commit: str) -> Iterator[dict[str, Path]]:
+    """Yields the sources of an older commit, checked out for a while, and of this tree."""
+    with tempfile.TemporaryDirectory(prefix="tandemq-older-") as directory:
+        older = Path(directory) / "tree"
+        _git("worktree", "add", "--detach", str(older), commit)
+        try:
+            yield {"old": older / "src", "new": ROOT / "src"}
+        finally:
+            _git("worktree", "remove", "--force", str(older))
 
 
 def _git(*arguments: str) -> None:
