@@ -8,7 +8,7 @@ import asyncio
 import logging
 import os
 from collections import deque
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable
 from functools import partial
 
 from tandemq.clock import Clock
@@ -39,7 +39,6 @@ from tandemq.replication.mastership.core import Phase
 from tandemq.replication.mastership.streaming import Place
 from tandemq.replication.packing import PACK_BESIDE_MIN, Packing
 from tandemq.replication.poller import Poller
-from tandemq.replication.session import SessionState
 from tandemq.replication.tls_wire import HaTls
 from tandemq.replication.wire import Wire
 
@@ -49,16 +48,6 @@ COPY_SIZE_MAX = 64 << 10
 """Up to here header and bytes go out in one call, copied; above, sendfile saves more than the second call costs."""
 NEWS_DELAY = 0.002
 """Slaves that have every byte learn of a higher confirmed offset this much later, many acks in one frame."""
-GATHER_DELAY = 0.001
-UNAWAITED_DELAY = 0.005
-SPARE_DELAY = 0.01
-GATHER_SIZE = 64 << 10
-"""New bytes are gathered this long, or until there are so many, for slaves that no send waits for; to those that are
-waited for they leave at once, or with the ack of the frame before them. A frame and an ack for every message cost more
-than the message, and of many slaves only the furthest decide when a send is answered: the others have more time, but
-for the next in line, which takes over if one of those stalls. While no send waits for any copy, the first bytes after a
-pause leave at once and others a little later: a slave that wakes for every message takes the processor from those who
-send them."""
 TURN_SIZE = 4 << 20
 """Bytes for one slave before the loop's other work gets its turn."""
 HELD_MAX = 10_000
@@ -104,10 +93,7 @@ class MasterShell:
         self._timer: asyncio.TimerHandle | None = None
         self._news_timer: asyncio.TimerHandle | None = None
         self._gather_timer: asyncio.TimerHandle | None = None
-        self._gathered_at = 0.0
         self._spare_timer: asyncio.TimerHandle | None = None
-        self._spares: Sequence[int] = ()
-        """Sessions that no send waited for when the log last grew; the first is next in line."""
         self._held: deque[Decision] = deque()
         """A record that could not be saved because the disk is full, and everything decided since."""
         self._stopped = False
@@ -168,9 +154,9 @@ class MasterShell:
         end = self._store.appended
         if end != self.state.log.end and self.state.phase is Phase.OPEN:
             self._act(self.state.appended(end))
-            self._spares = self.state.streaming.spares()
-            if len(self._spares) > 1 and self._spare_timer is None and not self._stopped:
-                self._spare_timer = self._loop.call_later(SPARE_DELAY, self._spares_gathered)
+            delay = self.state.pacing.appended()
+            if delay is not None and not self._stopped:
+                self._spare_timer = self._loop.call_later(delay, self._spares_gathered)
             for session in tuple(self._wires):
                 self._pump_due(session)
             if self.state.acks.is_lone:
@@ -222,36 +208,25 @@ class MasterShell:
     # --- streaming --------------------------------------------------------------------------------------------------
 
     def _pump_due(self, session_id: int) -> None:
-        """As `_pump_one`, but a few new bytes may wait for more of them, and spare slaves for their slow timer."""
-        if session_id in self._spares[1:]:
-            return
-        session = self.state.sessions.get(session_id)
-        if session is None or (fresh := self.state.log.end - session.sent) == 0:
-            return
-        if fresh >= GATHER_SIZE or session.state is not SessionState.IN_SYNC:
+        """As `_pump_one`, for a session whose turn it is; others have theirs when their timer runs out."""
+        pacing = self.state.pacing
+        if pacing.is_due(session_id):
             self._pump_one(session_id)
-        elif self._stopped:
             return
-        elif session.received == session.sent and session_id not in self._spares and self.state.acks.copies_wanted:
-            self._pump_one(session_id)
-        elif self._gather_timer is None:
-            delay = GATHER_DELAY
-            if not self.state.acks.copies_wanted:
-                delay = self._gathered_at + UNAWAITED_DELAY - self._clock.monotonic()
-            if delay > 0:
-                self._gather_timer = self._loop.call_later(delay, self._gathered)
-            else:
-                self._gathered()
+        if self._stopped:
+            return
+        delay = pacing.gather(session_id, self._clock.monotonic())
+        if delay:
+            self._gather_timer = self._loop.call_later(delay, self._gathered)
+        elif delay is not None:
+            self._gathered()
 
     def _gathered(self) -> None:
-        self._gather_timer = None
-        self._gathered_at = self._clock.monotonic()
-        for session_id in tuple(self._wires):
-            if session_id not in self._spares[1:]:
-                self._pump_one(session_id)
+        for session_id in self.state.pacing.gathered(self._clock.monotonic()):
+            self._pump_one(session_id)
 
     def _spares_gathered(self) -> None:
-        self._spare_timer = None
+        self.state.pacing.all_due()
         self._pump()
 
     def _pump(self) -> None:

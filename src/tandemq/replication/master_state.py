@@ -53,6 +53,7 @@ from tandemq.replication.mastership.greeting import Greeting
 from tandemq.replication.mastership.housekeeping import Housekeeping
 from tandemq.replication.mastership.membership import Membership
 from tandemq.replication.mastership.opening import Opening
+from tandemq.replication.mastership.pacing import Pacing
 from tandemq.replication.mastership.reign import Reign
 from tandemq.replication.mastership.rivals import Rivals
 from tandemq.replication.mastership.streaming import Streaming
@@ -94,6 +95,7 @@ class MasterState:
         self.followers = followers = Followers(core, self._left)
         self.sessions = followers.sessions
         self.streaming = Streaming(core, followers)
+        self.pacing = Pacing(core, followers)
         self._word = MembersWord(core, followers)
         self._confirming = Confirming(core, followers)
         self.membership = Membership(core, followers, self._confirming)

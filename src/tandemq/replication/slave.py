@@ -5,7 +5,6 @@ Event-driven: it wakes for the master's bytes, a flush, the next heartbeat, or t
 
 import asyncio
 import logging
-import os
 import socket
 from collections import deque
 from collections.abc import Awaitable, Callable, Iterable
@@ -23,6 +22,8 @@ from tandemq.replication.first_copy import Compared, CopyProgress, MasterLog, pl
 from tandemq.replication.first_copy import Step as FirstStep
 from tandemq.replication.hands import StoreHands
 from tandemq.replication.poller import Poller
+from tandemq.replication.receiving_ways import RECEIVE_CHUNK, Way, next_read, spills, worth_waking
+from tandemq.replication.showing import BULK_PAUSE, Showing
 from tandemq.replication.slave_state import SlaveState
 from tandemq.replication.tls_wire import HaTls, TlsWire
 from tandemq.replication.wire import SPLICE_SIZE, Wire
@@ -30,27 +31,7 @@ from tandemq.replication.wire import SPLICE_SIZE, Wire
 log = logging.getLogger(__name__)
 
 READ_SIZE = 64 << 10
-"""Frames that fit are read together; the rest of a larger one goes to the log piece by piece, as it comes."""
-DIRECT_SIZE_MIN = 16 << 10
-"""Below this the copy is cheaper than another system call."""
-QUICK = 0.05
-"""Seconds. While bulk comes faster than this, it is waited for until it is worth a wake-up; on a slow link every byte
-is a sign of life."""
-RECEIVE_CHUNK = 512 << 10
-"""Bytes received and written to the log per call: less than a millisecond of the loop's time.
-
-Received into a buffer that stays in the cache and written by pwrite: receiving into the mapped segment itself saves the
-copy but pays a page fault for every 4 KiB, which on ext4 makes it five times slower (store/disk.py has the figures).
-What no checksum covers is not received at all but spliced from the socket to the file, which halves the work again.
-"""
-BULK_SIZE_MIN = 1 << 20
-"""A frame of more than this is history on its way to a slave that catches up."""
-BULK_PAUSE = 0.25
-BACKLOG_MAX = min(8 << 30, os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE") // 4)
-"""While the history that the master had at the beginning pours in, receiving goes before dispatch, which costs as much:
-a slave that has the bytes protects them, one that shows them can wait. But not for more than will still be in the page
-cache when it is dispatched, and not on a slow link: without bulk for such a pause, which is longer than a disk holds up
-a write, there is time for both."""
+"""Frames that fit are read together; receiving_ways.py says what becomes of larger ones."""
 RECONNECT_MIN = 0.05
 CONNECT_TIMEOUT = 3.0
 DISK_FULL_PAUSE = 2.0
@@ -157,10 +138,7 @@ class SlaveShell:
         self._chunk = memoryview(bytearray(RECEIVE_CHUNK))
         self._session = 0
         self._lonely = 0
-        self._confirmed = 0
-        self._moved = False
-        """What readers may see has changed and is not shown yet."""
-        self._poured_at = float("-inf")
+        self._showing = Showing()
         self._show_timer: asyncio.TimerHandle | None = None
 
     # --- life -------------------------------------------------------------------------------------------------------
@@ -259,7 +237,7 @@ class SlaveShell:
         self._note_applied()
         if isinstance(self.state, SlaveState):
             self.state.core.master_group = place.group
-        self._confirmed, self._poured_at = self._store.appended, float("-inf")
+        self._showing.begin(self._store.appended)
         self._session += 1
         self._ended.clear()
         self._wire = self._make_wire(connected, host)
@@ -372,7 +350,7 @@ class SlaveShell:
         if self._show_timer is not None:
             self._show_timer.cancel()
             self._show_timer = None
-            self._store.set_confirmed(self._confirmed)
+            self._store.set_confirmed(self._showing.confirmed)
             self._on_readable()
         if self.connected_at is not None and isinstance(self.state, SlaveState):
             self._on_ended(self.state.confirmed)
@@ -386,11 +364,13 @@ class SlaveShell:
         if wire is None:
             return
         try:
-            frame = self.state.frame
-            if frame.window >= DIRECT_SIZE_MIN or (frame.window and frame.taken):
-                self._read_direct(wire)
-            else:
+            way, size_max = next_read(self.state.frame, SPLICE_SIZE if wire.can_splice else 0)
+            if way is Way.BUFFER:
                 self._read_buffered(wire)
+            elif way is Way.WINDOW:
+                self._read_direct(wire, size_max)
+            else:
+                self._splice(wire, size_max)
         except (BlockingIOError, InterruptedError):
             return
         except OSError as error:
@@ -406,9 +386,12 @@ class SlaveShell:
         self.received_bytes += size
         now = self._clock.monotonic()
         self._act(self.state.receive(self._view[:size], now))
-        if self.state.frame.is_lone:
+        frame = self.state.frame
+        if frame.is_lone:
             self._poll(now)
-        self._spill()
+        if spills(frame):
+            start = frame.taken
+            self._store.write_raw(start, frame.pending_to_window())
 
     def _poll(self, now: float) -> None:
         """Only if the last lone send is not longer ago than we would poll: then the next may come in time as well."""
@@ -416,20 +399,9 @@ class SlaveShell:
             self._poller.begin(self._loop)
         self._lone_at = now
 
-    def _spill(self) -> None:
-        """The beginning of a large frame came in the buffer: it belongs into the log's window, before the rest."""
-        frame = self.state.frame
-        if frame.missing >= DIRECT_SIZE_MIN and frame.has_pending:
-            start = frame.taken
-            self._store.write_raw(start, frame.pending_to_window())
-
-    def _read_direct(self, wire: Wire) -> None:
+    def _read_direct(self, wire: Wire, size_max: int) -> None:
         state, frame = self.state, self.state.frame
-        unseen = min(frame.unsummed, SPLICE_SIZE)
-        if unseen >= DIRECT_SIZE_MIN and wire.can_splice:
-            self._splice(wire, unseen)
-            return
-        size = wire.recv_into(self._chunk, min(frame.window, RECEIVE_CHUNK))
+        size = wire.recv_into(self._chunk, size_max)
         if size == 0:
             wire.lose("the master closed the connection")
             return
@@ -437,27 +409,23 @@ class SlaveShell:
         data = self._chunk[:size]
         self._store.write_raw(frame.taken, data)
         now = self._clock.monotonic()
-        quick = now - state.last_heard < QUICK
+        since_last = now - state.last_heard
         self._act(frame.took(data, now))
-        self._expect(wire, frame.window, quick)
+        wire.expect(worth_waking(frame.window, since_last))
 
-    def _expect(self, wire: Wire, left: int, quick: bool) -> None:
-        """Has us woken for the rest of a bulk frame when a good part of it is there, while it comes quickly."""
-        wire.expect(left if quick and left >= DIRECT_SIZE_MIN else 0)
-
-    def _splice(self, wire: Wire, size: int) -> None:
+    def _splice(self, wire: Wire, size_max: int) -> None:
         """The middle of a bulk frame, which no checksum covers, goes from the socket to the log inside the kernel."""
         state = self.state
         assert isinstance(state, SlaveState)
-        moved = self._store.splice_raw(state.frame.taken, size, wire.receive_to_file)
+        moved = self._store.splice_raw(state.frame.taken, size_max, wire.receive_to_file)
         if moved == 0:
             wire.lose("the master closed the connection")
             return
         self.received_bytes += moved
         now = self._clock.monotonic()
-        quick = now - state.last_heard < QUICK
+        since_last = now - state.last_heard
         state.frame.passed(moved, now)
-        self._expect(wire, state.frame.unsummed, quick)
+        wire.expect(worth_waking(state.frame.unsummed, since_last))
 
     def _refuse(self, error: StoreError) -> None:
         reason = Reason.DISK_FULL if isinstance(error, DiskFull) else Reason.LOG_POISONED
@@ -492,13 +460,12 @@ class SlaveShell:
     def _act(self, decisions: Iterable[Decision]) -> None:
         if decisions:
             todo = deque(decisions)
-            if self.state.frame.is_catching_up and any(
-                type(one) is Commit and one.size > BULK_SIZE_MIN for one in todo
-            ):
-                self._poured_at = self._clock.monotonic()
+            if self.state.frame.is_catching_up:
+                for one in todo:
+                    if isinstance(one, Commit):
+                        self._showing.committed(one.size, self._clock.monotonic())
             self._carrier.carry_out(todo)
-            if self._moved:
-                self._moved = False
+            if self._showing.is_owed:
                 self._show()
         if isinstance(self.state, SlaveState) and self.state.donating.next_batch() is not None:
             self._donate()
@@ -513,10 +480,8 @@ class SlaveShell:
         self._end(close.reason, close.text)
 
     def confirm(self, confirm: Confirm) -> None:
-        if confirm.offset < self._confirmed:
-            self._store.set_confirmed(confirm.offset)  # the log was cut: not to be put off
-        self._confirmed = confirm.offset
-        self._moved = True
+        if self._showing.confirm(confirm.offset):
+            self._store.set_confirmed(confirm.offset)
 
     def flush_soon(self, decision: FlushSoon) -> None:
         self._store.when_flushed(self._store.appended, lambda error: None)
@@ -532,14 +497,12 @@ class SlaveShell:
         self._on_saved(record)
 
     def _show(self) -> None:
-        """Readers may see what is confirmed, but not while history pours in: see BACKLOG_MAX."""
-        pours = self.state.frame.is_catching_up and self._clock.monotonic() - self._poured_at < BULK_PAUSE
-        if pours and self._confirmed - self._store.dispatched < BACKLOG_MAX:
-            if self._show_timer is None:
-                self._show_timer = self._loop.call_later(BULK_PAUSE, self._show_later)
-            return
-        self._store.set_confirmed(self._confirmed)
-        self._on_readable()
+        showing, catches_up = self._showing, self.state.frame.is_catching_up
+        if showing.may_show(self._store.dispatched, self._clock.monotonic(), is_catching_up=catches_up):
+            self._store.set_confirmed(showing.confirmed)
+            self._on_readable()
+        elif self._show_timer is None:
+            self._show_timer = self._loop.call_later(BULK_PAUSE, self._show_later)
 
     def _show_later(self) -> None:
         self._show_timer = None

@@ -44,8 +44,8 @@ def master(monkeypatch: pytest.MonkeyPatch) -> MasterShell:
     monkeypatch.setattr("os.sched_getaffinity", lambda pid: {0, 1})
     acks = AckQueue(group_size=2)
     TellingQueue(acks).acked("slave", 0, 0)
-    log, stream = SimpleNamespace(end=0), SimpleNamespace(spares=lambda: ())
-    state: Any = SimpleNamespace(acks=acks, log=log, phase=Phase.OPEN, appended=lambda end: [], streaming=stream)
+    log, pacing = SimpleNamespace(end=0), SimpleNamespace(appended=lambda: None)
+    state: Any = SimpleNamespace(acks=acks, log=log, phase=Phase.OPEN, appended=lambda end: [], pacing=pacing)
     store: Any = SimpleNamespace(appended=END)
     clock, disk = ManualClock(), CrashableDisk()
     hands = StoreHands(store, disk, Path("/store"), clock)
@@ -98,7 +98,7 @@ class Slave:
     def __init__(self) -> None:
         self.clock = ManualClock()
         self.loop = Loop()
-        self._frame: Any = SimpleNamespace(is_lone=False, missing=0, window=0, taken=0)
+        self._frame: Any = SimpleNamespace(is_lone=False, missing=0, window=0, taken=0, has_pending=False)
         self._state: Any = SimpleNamespace(frame=self._frame, receive=lambda data, now: [])
         store: Any = None
         hands = StoreHands(store, CrashableDisk(), Path("/store"), self.clock)
@@ -108,7 +108,7 @@ class Slave:
             on_saved=nothing, ack_poll=0.001,
         )  # fmt: skip
         self._shell._loop = self.loop
-        self._shell._wire = SimpleNamespace(recv_into=lambda buffer: 1)
+        self._shell._wire = SimpleNamespace(can_splice=True, recv_into=lambda buffer: 1)
 
     def frame(self, *, lone: bool = True, after: float) -> int:
         """How many callbacks the turn after it has."""

@@ -11,7 +11,9 @@ from tandemq.replication.decisions import Commit, Confirm, LogEnds
 from tandemq.replication.epochs import ReplicaRecord
 from tandemq.replication.following.core import SlaveTerms
 from tandemq.replication.hands import StoreHands
-from tandemq.replication.slave import BACKLOG_MAX, BULK_PAUSE, BULK_SIZE_MIN, QUICK, SlaveShell
+from tandemq.replication.receiving_ways import QUICK
+from tandemq.replication.showing import BACKLOG_MAX, BULK_PAUSE, BULK_SIZE_MIN
+from tandemq.replication.slave import SlaveShell
 from tandemq.replication.slave_state import SlaveState
 from tandemq.replication.wire import GATHER_SIZE, Wire
 from tandemq.sim.clock import ManualClock

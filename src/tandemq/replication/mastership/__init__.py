@@ -15,6 +15,7 @@
     word.py           the word of its members while the coordinator is away
     confirming.py     what readers may see
     housekeeping.py   what time does to the sessions
+    pacing.py         when new bytes leave for whom
     streaming.py      which bytes go to whom, in which frame
 
 A part holds those below it and is told of others by callbacks given at construction: nobody holds the one above.

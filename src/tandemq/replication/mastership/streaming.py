@@ -1,6 +1,5 @@
 """Which bytes of a master's log go to whom next, and in which frame.  Pure."""
 
-from collections.abc import Sequence
 from typing import Final, NamedTuple
 
 from tandemq.codec import ha_classic
@@ -9,7 +8,7 @@ from tandemq.codec.ha_seal import FAST_SIZE_MIN, log_sum
 from tandemq.replication.decisions import Batch, Decision, Send
 from tandemq.replication.mastership.core import MasterCore
 from tandemq.replication.mastership.followers import Followers
-from tandemq.replication.session import Session, SessionState
+from tandemq.replication.session import Session
 
 
 class Place(NamedTuple):
@@ -60,16 +59,6 @@ class Streaming:
         """Returns whether a session has bytes to get that the rate cap holds back."""
         session = self._followers.sessions.get(session_id)
         return session is not None and session.is_streaming and session.sent < self._core.log.end
-
-    def spares(self) -> Sequence[int]:
-        """Sessions that no send waits for, because others are further and enough for the copies wanted; the furthest
-        first, which takes over if one of those stalls."""
-        sessions, wanted = self._followers.sessions, self._core.acks.copies_wanted
-        if wanted == 0 or wanted >= len(sessions):
-            return ()
-        places = [(s.received, -s.id) for s in sessions.values() if s.state is SessionState.IN_SYNC]
-        places.sort(reverse=True)
-        return [-number for _, number in places[wanted:]]
 
     # --- frames -----------------------------------------------------------------------------------------------------
 
