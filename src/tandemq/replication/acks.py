@@ -156,7 +156,7 @@ class AckQueue:
     def watermark(self, level: AckLevel, local_flush: bool = False) -> int:
         """Returns the offset at or below which every record that ends there satisfies the level."""
         mark = self._flushed if local_flush or level.durable else _INFINITY
-        others = self.copies.others_needed(level)
+        others = level.needed(self.copies.group_size) - 1
         if others == 0 and self.fence is not None and self.fence.wants_copies:
             others = 1
         if others > 0:
@@ -239,7 +239,7 @@ class AckQueue:
         wanted = 0
         for queue in self._queues.values():
             if queue.waiting:
-                wanted = max(wanted, self.copies.others_needed(queue.level))
+                wanted = max(wanted, queue.others)
         return wanted
 
     @property
@@ -285,14 +285,17 @@ class AckQueue:
     # --- settling ---------------------------------------------------------------------------------------------------
 
     def _measure(self, queue: _LevelQueue) -> None:
-        queue.watermark = self.watermark(queue.level, queue.local_flush)
-        copies = self.copies
-        queue.others = others = copies.others_needed(queue.level)
+        level, copies = queue.level, self.copies
+        queue.watermark = mark = self.watermark(level, queue.local_flush)
+        queue.others = others = level.needed(copies.group_size) - 1
         if others <= 0:
             queue.reach = _INFINITY
+        elif copies.count(others) < others:
+            queue.reach = 0
+        elif level.durable or queue.local_flush:
+            queue.reach = copies.kth(others, False) + self.fall_behind_max
         else:
-            enough = len(copies.counted(others)) >= others
-            queue.reach = copies.kth(others, False) + self.fall_behind_max if enough else 0
+            queue.reach = mark + self.fall_behind_max
 
     @property
     def is_fenced(self) -> bool:
@@ -328,7 +331,7 @@ class AckQueue:
     def _fail_unreachable(self, out: Decided) -> None:
         for queue in self._queues.values():
             others = self.copies.others_needed(queue.level)
-            if queue.waiting and others > len(self.copies.counted(others)):
+            if queue.waiting and others > self.copies.count(others):
                 waiting, queue.waiting = queue.waiting, deque()
                 for end_offset, _, done, _ in waiting:
                     reason = self._missing(end_offset, queue.level)

@@ -25,7 +25,7 @@ class ClassicSlaveState(FrameInProgress):
         self.trouble: tuple[float, Reason, str] | None = None
         self.last_heard = self.last_sent = now
         self._session = 0
-        self._frames: TransferReader = TransferReader()
+        self.frames: TransferReader = TransferReader()
         self._reported = -1
         self._is_followed = False
 
@@ -55,7 +55,7 @@ class ClassicSlaveState(FrameInProgress):
     def connected(self, session: int, now: float) -> list[Decision]:
         """Reports at once: the master sends nothing before it knows our offset."""
         self._session = session
-        self._frames = TransferReader()
+        self.frames = TransferReader()
         self.drop_partial()
         self.is_connected = True
         self.last_heard = now
@@ -76,7 +76,7 @@ class ClassicSlaveState(FrameInProgress):
             return out
         self.last_heard = now
         try:
-            for event in self._frames.feed(data):
+            for event in self.frames.feed(data):
                 if isinstance(event, Head):
                     self._on_head(out, event, now)
                 else:
@@ -124,7 +124,7 @@ class ClassicSlaveState(FrameInProgress):
         self.last_heard = now
         out: list[Decision] = []
         self._direct += len(data)
-        if self._frames.took(data):
+        if self.frames.took(data):
             self._frame_complete(out)
             self._report_if_moved(out, now)
         return out

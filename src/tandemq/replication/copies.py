@@ -101,6 +101,13 @@ class CopyCounts:
             copies += self._classic.values()
         return copies
 
+    def count(self, others: int) -> int:
+        """Returns how many copies `counted` has."""
+        count = len(self._of_members)
+        if self._classic and (self.register_size is None or others + 1 > self.register_size):
+            count += len(self._classic)
+        return count
+
     def kth(self, k: int, durable: bool) -> int:
         """Returns the k-th largest acknowledged offset; 0 if fewer replicas count."""
         copies = self._of_members.values() if not self._classic else self.counted(k)

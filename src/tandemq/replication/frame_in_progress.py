@@ -12,7 +12,7 @@ class FrameInProgress(ABC):
     it."""
 
     def __init__(self) -> None:
-        self._frames: ha.SessionReader | TransferReader = TransferReader()
+        self.frames: ha.SessionReader | TransferReader = TransferReader()
         self._head: Head | None = None
         self._pending = bytearray()
         self._direct = 0
@@ -27,7 +27,7 @@ class FrameInProgress(ABC):
     @property
     def missing(self) -> int:
         """Log bytes of the current frame that have not arrived."""
-        return self._frames.missing if self._head is not None else 0
+        return self.frames.missing if self._head is not None else 0
 
     @property
     def window(self) -> int:

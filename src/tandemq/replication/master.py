@@ -36,6 +36,7 @@ from tandemq.replication.ha_port import HaPort, PortEvents
 from tandemq.replication.hands import StoreHands
 from tandemq.replication.master_state import MasterState
 from tandemq.replication.mastership.core import Phase
+from tandemq.replication.mastership.pacing import Turn
 from tandemq.replication.mastership.streaming import Place
 from tandemq.replication.packing import PACK_BESIDE_MIN, Packing
 from tandemq.replication.poller import Poller
@@ -210,16 +211,15 @@ class MasterShell:
     def _pump_due(self, session_id: int) -> None:
         """As `_pump_one`, for a session whose turn it is; others have theirs when their timer runs out."""
         pacing = self.state.pacing
-        if pacing.is_due(session_id):
+        turn = pacing.turn(session_id)
+        if turn is Turn.NOW:
             self._pump_one(session_id)
-            return
-        if self._stopped:
-            return
-        delay = pacing.gather(session_id, self._clock.monotonic())
-        if delay:
-            self._gather_timer = self._loop.call_later(delay, self._gathered)
-        elif delay is not None:
-            self._gathered()
+        elif turn is Turn.GATHER and not self._stopped:
+            delay = pacing.gather(self._clock.monotonic())
+            if delay:
+                self._gather_timer = self._loop.call_later(delay, self._gathered)
+            else:
+                self._gathered()
 
     def _gathered(self) -> None:
         for session_id in self.state.pacing.gathered(self._clock.monotonic()):

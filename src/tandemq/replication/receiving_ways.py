@@ -37,14 +37,14 @@ class Read(NamedTuple):
     size_max: int = 0
 
 
-_BUFFERED: Final = Read(Way.BUFFER)
+BUFFERED: Final = Read(Way.BUFFER)
 
 
 def next_read(frame: FrameInProgress, splice_max: int) -> Read:
     """Returns how to receive what comes next; `splice_max`: what the connection splices at once, 0 if it can't."""
     window = frame.window
     if window < DIRECT_SIZE_MIN and not (window and frame.taken):
-        return _BUFFERED
+        return BUFFERED
     unseen = min(frame.unsummed, splice_max)
     if unseen >= DIRECT_SIZE_MIN:
         return Read(Way.SPLICE, unseen)

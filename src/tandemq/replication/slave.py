@@ -5,6 +5,7 @@ Event-driven: it wakes for the master's bytes, a flush, the next heartbeat, or t
 
 import asyncio
 import logging
+import os
 import socket
 from collections import deque
 from collections.abc import Awaitable, Callable, Iterable
@@ -22,7 +23,7 @@ from tandemq.replication.first_copy import Compared, CopyProgress, MasterLog, pl
 from tandemq.replication.first_copy import Step as FirstStep
 from tandemq.replication.hands import StoreHands
 from tandemq.replication.poller import Poller
-from tandemq.replication.receiving_ways import RECEIVE_CHUNK, Way, next_read, spills, worth_waking
+from tandemq.replication.receiving_ways import BUFFERED, RECEIVE_CHUNK, Way, next_read, spills, worth_waking
 from tandemq.replication.showing import BULK_PAUSE, Showing
 from tandemq.replication.slave_state import SlaveState
 from tandemq.replication.tls_wire import HaTls, TlsWire
@@ -32,6 +33,7 @@ log = logging.getLogger(__name__)
 
 READ_SIZE = 64 << 10
 """Frames that fit are read together; receiving_ways.py says what becomes of larger ones."""
+BACKLOG_MAX = min(8 << 30, os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE") // 4)
 RECONNECT_MIN = 0.05
 CONNECT_TIMEOUT = 3.0
 DISK_FULL_PAUSE = 2.0
@@ -138,7 +140,7 @@ class SlaveShell:
         self._chunk = memoryview(bytearray(RECEIVE_CHUNK))
         self._session = 0
         self._lonely = 0
-        self._showing = Showing()
+        self._showing = Showing(BACKLOG_MAX)
         self._show_timer: asyncio.TimerHandle | None = None
 
     # --- life -------------------------------------------------------------------------------------------------------
@@ -364,7 +366,8 @@ class SlaveShell:
         if wire is None:
             return
         try:
-            way, size_max = next_read(self.state.frame, SPLICE_SIZE if wire.can_splice else 0)
+            frame = self.state.frame
+            way, size_max = next_read(frame, SPLICE_SIZE if wire.can_splice else 0) if frame.window else BUFFERED
             if way is Way.BUFFER:
                 self._read_buffered(wire)
             elif way is Way.WINDOW:
@@ -497,8 +500,10 @@ class SlaveShell:
         self._on_saved(record)
 
     def _show(self) -> None:
-        showing, catches_up = self._showing, self.state.frame.is_catching_up
-        if showing.may_show(self._store.dispatched, self._clock.monotonic(), is_catching_up=catches_up):
+        showing = self._showing
+        showing.is_owed = False
+        catches_up = self.state.frame.is_catching_up
+        if not catches_up or showing.may_show(self._store.dispatched, self._clock.monotonic()):
             self._store.set_confirmed(showing.confirmed)
             self._on_readable()
         elif self._show_timer is None:

@@ -119,11 +119,11 @@ class SlaveState:
     def receive(self, data: bytes | memoryview, now: float) -> list[Decision]:
         """Takes bytes from the master, however split; ends with at most one ack."""
         core, out = self.core, list[Decision]()
-        if not core.is_connected:
+        if core.phase is SlavePhase.IDLE:
             return out
         core.last_heard = now
         try:
-            for event in self.frame.reader.feed(data):
+            for event in self.frame.frames.feed(data):
                 self._dispatch(out, event, now)
                 if not core.is_connected:
                     self.frame.drop_partial()
@@ -135,17 +135,22 @@ class SlaveState:
         return out
 
     def _dispatch(self, out: list[Decision], event: ha.Event, now: float) -> None:
-        phase = self.core.phase
         if isinstance(event, Chunk):
             self.frame.on_chunk(out, event, now)
         elif isinstance(event, Head):
             self.frame.on_head(out, event, now)
-        elif isinstance(event, Packed):
+        else:
+            self._told(out, event, now)
+
+    def _told(self, out: list[Decision], event: ha.Event, now: float) -> None:
+        """Everything but plain log bytes."""
+        phase = self.core.phase
+        if isinstance(event, Packed):
             self.frame.on_packed(out, event, now)
         elif isinstance(event, Challenge):
             seal = self._promising.challenged(out, event, now)
             if seal is not None:
-                self.frame.reader.secure(seal)
+                self.frame.frames.secure(seal)
         elif isinstance(event, Welcome) and phase in _AWAITING_WELCOME:
             self._aligning.welcomed(out, event, now)
         elif isinstance(event, Members) and phase is SlavePhase.FOLLOWING:

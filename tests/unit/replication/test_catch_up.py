@@ -12,8 +12,8 @@ from tandemq.replication.epochs import ReplicaRecord
 from tandemq.replication.following.core import SlaveTerms
 from tandemq.replication.hands import StoreHands
 from tandemq.replication.receiving_ways import QUICK
-from tandemq.replication.showing import BACKLOG_MAX, BULK_PAUSE, BULK_SIZE_MIN
-from tandemq.replication.slave import SlaveShell
+from tandemq.replication.showing import BULK_PAUSE, BULK_SIZE_MIN
+from tandemq.replication.slave import BACKLOG_MAX, SlaveShell
 from tandemq.replication.slave_state import SlaveState
 from tandemq.replication.wire import GATHER_SIZE, Wire
 from tandemq.sim.clock import ManualClock
@@ -101,7 +101,7 @@ class Splicing:
         )
         frames: Any = SimpleNamespace(missing=left, unsummed=left, passed=self._passed)
         self._frame = frame = self._state.frame
-        frame._frames, frame._head = frames, Head(0, left)
+        frame.frames, frame._head = frames, Head(0, left)
         self._shell.state = self._state
         self._wire: Any = SimpleNamespace(can_splice=True, receive_to_file=None, expect=self._expect)
         self._shell._wire = self._wire
@@ -111,7 +111,7 @@ class Splicing:
 
     def _passed(self, size: int) -> None:
         self._left -= size
-        frames: Any = self._frame._frames
+        frames: Any = self._frame.frames
         frames.missing = frames.unsummed = self._left
 
     def comes(self, size: int, *, after: float) -> int:

@@ -5,7 +5,7 @@ from tandemq.codec.ha_classic import Chunk, Head
 from tandemq.codec.ha_reasons import Reason
 from tandemq.codec.ha_session import Packed
 from tandemq.replication.decisions import Append, Commit, Decision, Discard, FlushSoon, Send
-from tandemq.replication.following.core import SlaveCore
+from tandemq.replication.following.core import SlaveCore, SlavePhase
 from tandemq.replication.frame_in_progress import FrameInProgress
 
 
@@ -15,7 +15,7 @@ class Receiving(FrameInProgress):
     def __init__(self, core: SlaveCore) -> None:
         super().__init__()
         self._core = core
-        self._frames: ha.SessionReader = ha.SessionReader()
+        self.frames: ha.SessionReader = ha.SessionReader()
         self._complete_at = 0
         """Where the master's log ended when the session began."""
         self._acked = (-1, -1)
@@ -24,14 +24,9 @@ class Receiving(FrameInProgress):
 
     def connected(self) -> None:
         """Begins to read a new connection."""
-        self._frames = ha.SessionReader()
+        self.frames = ha.SessionReader()
         self._acked = (-1, -1)
         self.drop_partial()
-
-    @property
-    def reader(self) -> ha.SessionReader:
-        """What reads the master's frames."""
-        return self._frames
 
     def begin(self, start: int, master_end: int) -> int:
         """Follows from `start` on. Returns how much of it is on disk, which START tells the master."""
@@ -44,7 +39,7 @@ class Receiving(FrameInProgress):
     def on_head(self, out: list[Decision], head: Head, now: float) -> None:
         """Begins a frame, which must continue this log, in an epoch that is not newer than the reign."""
         core = self._core
-        if not core.is_following or head.offset != core.log.end or head.epoch > core.number:
+        if core.phase is not SlavePhase.FOLLOWING or head.offset != core.log.end or head.epoch > core.number:
             text = f"bytes at {head.offset} of epoch {head.epoch}, this log ends at {core.log.end}"
             core.close(out, Reason.CORRUPT, text, now)
             return
@@ -75,20 +70,20 @@ class Receiving(FrameInProgress):
 
     @property
     def unsummed(self) -> int:
-        return self._frames.unsummed if self.window else 0
+        return self.frames.unsummed if self.window else 0
 
     def passed(self, size: int, now: float) -> None:
         """Notes that bytes went into the window which the frame's checksum leaves out."""
         self._core.last_heard = now
         self._direct += size
-        self._frames.passed(size)
+        self.frames.passed(size)
 
     def took(self, data: memoryview, now: float) -> list[Decision]:
         """Takes bytes that were received into the window: `data` is that part of it."""
         self._core.last_heard = now
         out: list[Decision] = []
         self._direct += len(data)
-        if self._frames.took(data):
+        if self.frames.took(data):
             self._frame_complete(out, now)
             self.ack_if_moved(out, now)
         return out
@@ -97,7 +92,7 @@ class Receiving(FrameInProgress):
         """`whole`: all log bytes of the frame, when they came together; carried out before their buffer is reused."""
         core, head = self._core, self._head
         assert head is not None
-        if not self._frames.sound:
+        if not self.frames.sound:
             if self._direct:
                 out.append(Discard(self._direct))
             core.close(out, Reason.CORRUPT, f"log bytes at {head.offset} have a wrong checksum", now)
@@ -123,7 +118,7 @@ class Receiving(FrameInProgress):
     def ack_if_moved(self, out: list[Decision], now: float) -> None:
         """Acknowledges once what has come or was synced since the last time."""
         core = self._core
-        if core.is_following and (core.log.end, core.durable) != self._acked:
+        if core.phase is SlavePhase.FOLLOWING and (core.log.end, core.durable) != self._acked:
             self.ack(out, now)
 
     def ack(self, out: list[Decision], now: float) -> None:

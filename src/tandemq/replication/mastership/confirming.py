@@ -59,7 +59,7 @@ class Confirming:
     def _is_left_alone(self) -> bool:
         """Returns whether too few replicas are left for the default level, and readers are not to wait for them."""
         core = self._core
-        others = core.terms.level.needed(core.acks.group_size) - 1
+        others = core.terms.level.needed(core.acks.copies.group_size) - 1
         if others <= 0 or core.terms.readers_wait:
             return False
         if core.provisional:

@@ -9,6 +9,7 @@ them.
 """
 
 from collections.abc import Sequence
+from enum import Enum
 from typing import Final
 
 from tandemq.replication.mastership.core import MasterCore
@@ -22,10 +23,20 @@ GATHER_SIZE: Final = 64 << 10
 """New bytes are gathered for such a time, or until there are so many."""
 
 
+class Turn(Enum):
+    """When the bytes that a session lacks leave."""
+
+    NOW = "now"
+    GATHER = "gathered"
+    """Together with what comes next: see `Pacing.gather`."""
+    NONE = "none"
+    """There are none, or a timer for them runs already."""
+
+
 class Pacing:
     """Which sessions get what the log has more of, and which of them later.
 
-    The shell keeps the two timers: it asks for one after `due` and `appended`, and tells when it has run out.
+    The shell keeps the two timers: it asks for one after `gather` and `appended`, and tells when it has run out.
     """
 
     def __init__(self, core: MasterCore, followers: Followers) -> None:
@@ -55,26 +66,22 @@ class Pacing:
         places.sort(reverse=True)
         return [-number for _, number in places[wanted:]]
 
-    def is_due(self, session_id: int) -> bool:
-        """Returns whether what a session lacks leaves now; else it is gathered, for as long as `gather` says."""
-        if session_id in self._spares[1:]:
-            return False
-        session, log = self._followers.sessions.get(session_id), self._core.log
-        if session is None or (fresh := log.end - session.sent) == 0:
-            return False
-        if fresh >= GATHER_SIZE or session.state is not SessionState.IN_SYNC:
-            return True
-        is_awaited = session_id not in self._spares and self._core.acks.copies_wanted > 0
-        return is_awaited and session.received == session.sent
-
-    def gather(self, session_id: int, now: float) -> float | None:
-        """Returns after how long `gathered` shall be told for a session that is not due, 0 for at once.
-
-        None if nothing is to be gathered for it, or something is already.
-        """
+    def turn(self, session_id: int) -> Turn:
+        """Returns when what a session lacks leaves."""
         session = self._followers.sessions.get(session_id)
-        if session is None or session.sent == self._core.log.end or self._gathers or session_id in self._spares[1:]:
-            return None
+        if session is None or (fresh := self._core.log.end - session.sent) == 0:
+            return Turn.NONE
+        spares = self._spares
+        if spares and session_id in spares[1:]:
+            return Turn.NONE
+        if fresh >= GATHER_SIZE or session.state is not SessionState.IN_SYNC:
+            return Turn.NOW
+        if session.received == session.sent and session_id not in spares and self._core.acks.copies_wanted:
+            return Turn.NOW
+        return Turn.NONE if self._gathers else Turn.GATHER
+
+    def gather(self, now: float) -> float:
+        """Begins to gather. Returns after how long `gathered` shall be told, 0 for at once."""
         delay = GATHER_DELAY
         if not self._core.acks.copies_wanted:
             delay = max(0.0, self._gathered_at + UNAWAITED_DELAY - now)

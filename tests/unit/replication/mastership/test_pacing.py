@@ -3,7 +3,7 @@
 from types import SimpleNamespace
 from typing import Any
 
-from tandemq.replication.mastership.pacing import GATHER_DELAY, GATHER_SIZE, SPARE_DELAY, UNAWAITED_DELAY, Pacing
+from tandemq.replication.mastership.pacing import GATHER_DELAY, GATHER_SIZE, SPARE_DELAY, UNAWAITED_DELAY, Pacing, Turn
 from tandemq.replication.session import Session, SessionState
 
 END = 1000
@@ -23,41 +23,38 @@ def pacing(wanted: int, *received: int, sent: int = 0, state: SessionState = Ses
 def test_the_slave_a_send_waits_for_gets_its_bytes_at_once() -> None:
     one = pacing(1, 900)
     assert one.appended() is None
-    assert one.is_due(1)
+    assert one.turn(1) is Turn.NOW
 
 
 def test_with_a_frame_on_its_way_they_are_gathered_until_its_ack() -> None:
     one = pacing(1, 800, sent=900)
     one.appended()
-    assert not one.is_due(1)
-    assert one.gather(1, 5.0) == GATHER_DELAY
-    assert one.gather(1, 5.0) is None, "one timer is enough"
+    assert one.turn(1) is Turn.GATHER
+    assert one.gather(5.0) == GATHER_DELAY
+    assert one.turn(1) is Turn.NONE, "one timer is enough"
     assert one.gathered(5.1) == [1]
-    assert one.gather(1, 5.2) == GATHER_DELAY
+    assert one.turn(1) is Turn.GATHER
 
 
 def test_much_or_history_is_not_gathered() -> None:
     much = pacing(0, 1000)
     much._core.log.end = 1000 + GATHER_SIZE
-    assert much.is_due(1)
-    assert pacing(0, 900, state=SessionState.CATCHING_UP).is_due(1)
+    assert much.turn(1) is Turn.NOW
+    assert pacing(0, 900, state=SessionState.CATCHING_UP).turn(1) is Turn.NOW
 
 
 def test_one_that_has_everything_has_nothing_to_wait_for() -> None:
     one = pacing(1, END)
-    assert not one.is_due(1)
-    assert one.gather(1, 0.0) is None
-    assert not one.is_due(77)
+    assert one.turn(1) is Turn.NONE
+    assert one.turn(77) is Turn.NONE
 
 
 def test_what_nobody_waits_for_leaves_at_once_after_a_pause_and_else_a_little_later() -> None:
     one = pacing(0, 900)
-    assert not one.is_due(1)
-    assert one.gather(1, 5.0) == 0.0
+    assert one.turn(1) is Turn.GATHER
+    assert one.gather(5.0) == 0.0
     assert one.gathered(5.0) == [1]
-    delay = one.gather(1, 5.001)
-    assert delay is not None
-    assert abs(delay - (UNAWAITED_DELAY - 0.001)) < 1e-9
+    assert abs(one.gather(5.001) - (UNAWAITED_DELAY - 0.001)) < 1e-9
 
 
 def test_of_many_slaves_only_the_furthest_are_waited_for_and_the_next_in_line_is_gathered_for() -> None:
@@ -65,10 +62,8 @@ def test_of_many_slaves_only_the_furthest_are_waited_for_and_the_next_in_line_is
     assert one.appended() == SPARE_DELAY
     assert one.appended() is None, "it was asked for already"
     assert one.spares() == [1, 3]
-    assert [one.is_due(number) for number in (1, 2, 3)] == [False, True, False]
-    assert one.gather(3, 0.0) is None, "a spare waits for its own timer"
-    assert one.gather(1, 0.0) == GATHER_DELAY
-    assert one.gathered(0.1) == [1, 2]
+    assert [one.turn(number) for number in (1, 2, 3)] == [Turn.GATHER, Turn.NOW, Turn.NONE]
+    assert one.gathered(0.1) == [1, 2], "a spare waits for its own timer"
     one.all_due()
     assert one.appended() == SPARE_DELAY
 
