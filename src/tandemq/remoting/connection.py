@@ -17,6 +17,7 @@ from tandemq.codec.acl import SessionCheck
 from tandemq.codec.command import ONEWAY_FLAG, RESPONSE_FLAG, Command, encode_request
 from tandemq.codec.frame import Frame, FrameReader
 from tandemq.errors import CodecError, ConnectionLost, RemotingError, RequestTimeout
+from tandemq.remoting.bursts import Burst
 from tandemq.remoting.config import RemotingConfig
 from tandemq.remoting.inflight import Inflight
 
@@ -84,6 +85,7 @@ class Connection(asyncio.Protocol):
         "_backlog",
         "_batching",
         "_budget",
+        "_burst",
         "_dispatch",
         "_expires_at",
         "_expiry",
@@ -100,6 +102,7 @@ class Connection(asyncio.Protocol):
         "_reader",
         "_serves",
         "_transport",
+        "_turn",
         "_was_away",
         "_writable_waiters",
         "account",
@@ -132,6 +135,7 @@ class Connection(asyncio.Protocol):
         on_lost: Callable[["Connection"], None] | None = None,
         on_stalled: Callable[["Connection"], None] | None = None,
         budget: Budget | None = None,
+        burst: Burst | None = None,
         serves: bool = True,
         excluded_codes: frozenset[int] = _NO_CODES,
     ) -> None:
@@ -142,6 +146,10 @@ class Connection(asyncio.Protocol):
         self._on_stalled = on_stalled
         self._budget = budget
         """Shared by the connections of a server: bounds what unfinished frames hold."""
+        self._burst = burst
+        """Likewise: bounds what all of them may do in one turn of the loop."""
+        self._turn = -1
+        """In which turn this one was read last."""
         self._held = 0
         self._serves = serves
         """A server reads no requests from a peer that does not read its answers. A client must go on reading: its
@@ -206,7 +214,7 @@ class Connection(asyncio.Protocol):
             self._on_made(self)
 
     def data_received(self, data: bytes) -> None:
-        self.last_activity = self.last_received = self._now()
+        now = self.last_activity = self.last_received = self._now()
         self.bytes_in += len(data)
         reader = self._reader
         frames = reader.feed(data) if reader.error is None else []
@@ -216,7 +224,16 @@ class Connection(asyncio.Protocol):
         if self._backlog:
             self._backlog.extend(frames)
         elif frames:
-            self._process(frames)
+            burst = self._burst
+            if burst is None:
+                self._process(frames)
+            else:
+                has_time = burst.reads(now, self._turn)
+                self._turn = burst.turn
+                if has_time:
+                    self._process(frames)
+                else:
+                    self._pause(frames)
         if reader.error is not None and not self._backlog:
             self._end_broken()
 
@@ -282,6 +299,9 @@ class Connection(asyncio.Protocol):
     def _continue(self) -> None:
         """Takes the backlog up again, unless the peer stopped reading meanwhile: then its resuming does."""
         if not self.is_open or not self.is_writable:
+            return
+        if self._burst is not None and not self._burst.goes_on(self._now()):
+            self._loop.call_soon(self._continue)
             return
         frames = list(self._backlog)
         self._backlog.clear()

@@ -18,6 +18,7 @@ from tandemq.codec.command import ONEWAY_FLAG, RESPONSE_FLAG, Command, decode_co
 from tandemq.codec.frame import Frame
 from tandemq.errors import ConfigError
 from tandemq.remoting.access.needs import needs
+from tandemq.remoting.bursts import Burst
 from tandemq.remoting.config import RemotingConfig, TlsMode
 from tandemq.remoting.connection import Budget, Connection
 from tandemq.remoting.dispatch import (
@@ -124,6 +125,7 @@ class RemotingServer:
         self._listening_sockets: list[socket.socket] = []
         self._sweep: asyncio.TimerHandle | None = None
         self._receiving = Budget(config.receive_buffer_total_max)
+        self._burst: Burst | None = None
         self._stopping = False
         self._all_lost = asyncio.Event()
         self._lost_in_turn = 0
@@ -152,6 +154,7 @@ class RemotingServer:
         """Listens on one more port, on which the request codes in `without` are not supported (VIP port)."""
         loop = asyncio.get_running_loop()
         self.turns.watch(loop)
+        self._burst = self._burst or Burst(loop)
         if self.config.turn_log_ms and self._turn_log is None:
             self._turn_log = TurnLog(self.config.turn_log_ms / 1000)
             self._turn_log.start(loop)
@@ -165,6 +168,7 @@ class RemotingServer:
                 on_lost=self._lost,
                 on_stalled=self._stalled,
                 budget=self._receiving,
+                burst=self._burst,
                 excluded_codes=without,
             )
 
