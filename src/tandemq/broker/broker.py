@@ -473,6 +473,8 @@ class Broker:
         await self.registration.stop()
         await self._housekeeping.stop()
         await self._stop_master_services()
+        if self.is_master and (left := self.services.timers.left()) is not None:
+            await self.timer_checkpoint.hand_back(left.units, left.checkpoint)
         await self.idempotence.stop()
         await self.rebuilds.stop()
         if self.writer.refusal is None:

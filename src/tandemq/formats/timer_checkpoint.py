@@ -28,11 +28,14 @@ class TimerCheckpoint:
     """Slots of the wheel before this time have been delivered."""
     seen_below: int
     """Messages of the timer topic below this number have been put into the wheel."""
+    in_log_below: int = 0
+    """Messages below this number, if they wait, are in the timer log that lies beside it: RocketMQ goes on here. 0
+    where there is none, so it looks at all of them. Not decoded: who reads it has no use for it."""
     version: int = 0
     """When it was written, in ms; changes with the rest."""
 
     def encode(self) -> bytes:
-        return _FIELDS.pack(self.read_ms, 0, self.seen_below, self.seen_below, 0, self.version, 0)
+        return _FIELDS.pack(self.read_ms, 0, self.in_log_below, self.seen_below, 0, self.version, 0)
 
     def encode_file(self) -> bytes:
         return self.encode().ljust(SIZE, b"\0")

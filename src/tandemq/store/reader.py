@@ -77,6 +77,14 @@ class Reader:
             return 0, 0
         return queue.min_offset(self._log.first_offset), queue.count
 
+    def place(self, topic: str, queue_id: int, queue_offset: int) -> tuple[int, int] | None:
+        """Returns physical offset and size of a message, None if the queue does not have it."""
+        queue = self._queues.get((topic, queue_id))
+        if queue is None or not queue.min_offset(self._log.first_offset) <= queue_offset < queue.count:
+            return None
+        physical_offset, size, _ = queue.entry(queue_offset)
+        return None if size == FILLER_SIZE else (physical_offset, size)
+
     def get(
         self,
         topic: str,

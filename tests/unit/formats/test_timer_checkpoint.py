@@ -1,6 +1,7 @@
 """RocketMQ 5's checkpoint of timer messages, as bytes."""
 
-from struct import pack
+from dataclasses import replace
+from struct import pack, unpack_from
 
 from tandemq.formats.timer_checkpoint import TimerCheckpoint
 
@@ -20,3 +21,11 @@ def test_the_first_releases_say_no_version() -> None:
 def test_a_broker_without_a_wheel_says_nothing() -> None:
     for data in (b"", bytes(31), bytes(56), bytes(4096), pack(">4q", 5, 0, 0, -1)):
         assert TimerCheckpoint.decode(data) is None
+
+
+def test_a_slave_without_a_timer_log_claims_none() -> None:
+    """RocketMQ would skip what waits: it goes on after what its timer log holds."""
+    assert unpack_from(">4q", ONE.encode()) == (1_700_000_000_000, 0, 0, 17)
+    left = replace(ONE, in_log_below=17)
+    assert unpack_from(">4q", left.encode()) == (1_700_000_000_000, 0, 17, 17)
+    assert TimerCheckpoint.decode(left.encode()) == ONE

@@ -84,7 +84,10 @@ class PeerHandlers:
     @needs(on_cluster(GET))
     def timer_checkpoint(self, connection: Connection, command: Command) -> bytes:
         progress = self._timers.progress
-        told = TimerCheckpoint(read_ms=progress.read_ms, seen_below=progress.seen_below, version=self._clock.wall_ms())
+        below = progress.seen_below
+        told = TimerCheckpoint(
+            read_ms=progress.read_ms, seen_below=below, in_log_below=below, version=self._clock.wall_ms()
+        )
         return encode_response(command.opaque, ResponseCode.SUCCESS, None, None, told.encode())
 
     @needs(on_cluster(GET))

@@ -98,6 +98,11 @@ class TimerHeap:
             self._is_done[queue_offset - self._base] = 1
             self._count -= 1
 
+    def in_order(self) -> list[tuple[int, int]]:
+        """Returns (queue offset, time) of all that wait, by offset."""
+        waiting = (one for one in self._by_time if self._waits(one & OFFSET_MASK))
+        return sorted((one & OFFSET_MASK, one >> OFFSET_BITS) for one in waiting)
+
     def lowest_offset(self, otherwise: int) -> int:
         """Returns the lowest queue offset that waits, `otherwise` when nothing does."""
         lowest = self._is_done.find(0, self._lowest)

@@ -17,6 +17,7 @@ import asyncio
 import contextlib
 import logging
 from collections.abc import Callable, Mapping
+from typing import NamedTuple
 
 from tandemq.broker.new_message import NewMessage
 from tandemq.broker.services.rounds import in_rounds
@@ -32,6 +33,7 @@ from tandemq.errors import CodecError, InvalidRequest, MessageTooLarge, StoreErr
 from tandemq.formats.envelope import Enveloped, delay_level, real_destination
 from tandemq.formats.record import PROPERTIES_MAX, parse_record
 from tandemq.formats.timer_checkpoint import TimerCheckpoint
+from tandemq.formats.timer_wheel import Waiting, encode_timer_log, slot_of
 from tandemq.model.message import REAL_QUEUE_ID, REAL_TOPIC, StoredMessage, encode_properties
 from tandemq.model.topic import TIMER_TOPIC, topic_name_problem
 from tandemq.store.message_store import MessageStore
@@ -56,6 +58,19 @@ PAUSE_MAX = 1.0
 """Times are wall times, pauses are not: a clock that is set, or a machine that slept, is noticed within a second."""
 ROLL_MS = 24 * 3600 * 1000
 """Well below the log's usual retention of 72 hours. Where that is shorter, retention keeps what waits."""
+
+
+HANDED_BACK_MAX = 100_000
+"""Each is read once when the broker stops, in a second for so many; RocketMQ delivers what is due again if there are
+more."""
+
+
+class TimersLeft(NamedTuple):
+    """What a RocketMQ broker needs beside the log."""
+
+    units: bytes
+    """Of the timer log."""
+    checkpoint: TimerCheckpoint
 
 
 class BadTimer(InvalidRequest):
@@ -165,6 +180,24 @@ class TimerService:
             task.cancel()
             await asyncio.gather(task, return_exceptions=True)
         self._write_progress()
+
+    def left(self) -> TimersLeft | None:
+        """Returns what a RocketMQ broker needs to go on here, once this has stopped; None where it needs nothing."""
+        if not self._next or len(self.heap) > HANDED_BACK_MAX:
+            return None
+        now, newest = self._clock.wall_ms(), self._place(self._next - 1, 0)
+        places = (self._place(offset, due) for offset, due in self.heap.in_order())
+        units = encode_timer_log([place for place in places if place is not None], newest, now)
+        below = self._next
+        told = TimerCheckpoint(read_ms=slot_of(now), seen_below=below, in_log_below=below, version=now)
+        return TimersLeft(units, told)
+
+    def _place(self, queue_offset: int, due_ms: int) -> Waiting | None:
+        place = self._store.reader.place(TIMER_TOPIC, MESSAGES_QUEUE, queue_offset)
+        if place is None:
+            return None
+        out = out_ms(parse_record(self._store.slice(*place)))
+        return Waiting(due_ms, *place, is_far=out is not None and out > due_ms)
 
     def arrived(self, queue_id: int) -> None:
         """Learns that rmq_sys_wheel_timer has a new message in this queue."""
