@@ -46,10 +46,12 @@ class Candidate:
     epoch: int
     end: int
     priority: int = 0
+    is_ordered: bool = False
+    """An operator, or a master that stops, wants this one to reign: it goes before all others."""
 
     @property
-    def order(self) -> tuple[int, int, int, str]:
-        return self.epoch, self.end, self.priority, self.replica
+    def order(self) -> tuple[bool, int, int, int, str]:
+        return self.is_ordered, self.epoch, self.end, self.priority, self.replica
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -32,8 +32,10 @@ REGISTER = Register(
 )
 
 
-def candidate(replica: str, end: int = 100, epoch: int = 3, priority: int = 0) -> Candidate:
-    return Candidate(replica=replica, epoch=epoch, end=end, priority=priority)
+def candidate(
+    replica: str, end: int = 100, epoch: int = 3, priority: int = 0, *, is_ordered: bool = False
+) -> Candidate:
+    return Candidate(replica=replica, epoch=epoch, end=end, priority=priority, is_ordered=is_ordered)
 
 
 def view(**changes: Any) -> View:
@@ -154,3 +156,12 @@ def test_of_two_that_stand_exactly_one_gives_way() -> None:
     for one, other in ((candidate(B), candidate(C)), (candidate(B, end=9), candidate(C)), (candidate(B), candidate(B))):
         assert gives_way(one, other) + gives_way(other, one) == (one != other)
     assert gives_way(candidate(C), candidate(B, priority=1))
+
+
+def test_one_that_was_ordered_to_reign_goes_before_one_that_stands_by_itself() -> None:
+    """Otherwise the two would wait for each other: an order gives way to nobody who merely stands."""
+    ordered = candidate(B, is_ordered=True)
+    for other in (candidate(C, end=9), candidate(C, priority=5)):
+        assert gives_way(other, ordered)
+        assert not gives_way(ordered, other)
+    assert gives_way(ordered, candidate(C, is_ordered=True))

@@ -80,8 +80,8 @@ class Failover:
         self.candidacy = Candidacy(pair.node.record.replica, self.lease.seconds, self._clock.monotonic())
         self.was_handed = False
         """The holder has stopped by itself and handed over: its lease holds nobody up."""
-        self._gives_way = True
-        """Whether another one that stands may go first: not where an operator has ordered this one."""
+        self.is_ordered = False
+        """Somebody wants this node to reign: it stands first, and gives way only to another one that is wanted."""
         self._swaps: set[asyncio.Task[None]] = set()
         self._probing: asyncio.Task[None] | None = None
         self._task: asyncio.Task[None] | None = None
@@ -174,7 +174,7 @@ class Failover:
                 if self.refusal or refusal_of(self.coordinator.keys, self.coordinator.home, self.pair.node.register):
                     await self.read()
                 now = self._clock.monotonic()
-                verdict = self.verdict = decide(self._view(now), now)
+                verdict = self.verdict = self._decided(now)
                 await self._do(verdict)
                 if self.pair.node.is_open:
                     await self.succession.consider(now)
@@ -189,6 +189,11 @@ class Failover:
                         await self._wake.wait()
                 except TimeoutError:
                     pass
+
+    def _decided(self, now: float) -> ElectionVerdict:
+        if self.is_ordered:  # it stands with what was ordered, and not a moment before by itself
+            return ElectionVerdict(Step.REST, "it was ordered to reign", now + PROBE_PAUSE)
+        return decide(self._view(now), now)
 
     def _view(self, now: float) -> View:
         node = self.pair.node
@@ -214,7 +219,9 @@ class Failover:
     def _me(self) -> Candidate:
         node = self.pair.node
         epoch, end, _ = rank(node.record.history, self._broker.store.appended, node.record.alone_from)
-        return Candidate(replica=node.record.replica, epoch=epoch, end=end, priority=self.priority)
+        return Candidate(
+            replica=node.record.replica, epoch=epoch, end=end, priority=self.priority, is_ordered=self.is_ordered
+        )
 
     async def _do(self, verdict: ElectionVerdict) -> None:
         if verdict.step is Step.ASK:
@@ -295,6 +302,7 @@ class Failover:
             "tandemqEnd": str(self._broker.store.appended),
             "tandemqPriority": str(me.priority),
             "tandemqHindrance": self.hindrance(),
+            "tandemqOrdered": "1" if me.is_ordered else "",
         }
 
     # --- standing ---------------------------------------------------------------------------------------------------
@@ -319,7 +327,6 @@ class Failover:
             began_at = self._clock.monotonic()
             await pair.become_candidate(self._role, register, ordered=ordered and pinned)
             others = self._other_addresses(register)
-            self._gives_way = not ordered
             if accept_loss and pair.node.master is not None and not pair.node.is_open:
                 pair.node.master.allow()
             opened = await self._until_open(began_at + STAND_SECONDS, others)
@@ -356,7 +363,7 @@ class Failover:
     def announced(self, told: Mapping[str, str]) -> None:
         """Takes the word of another one that it is the master, or stands, while this one stands."""
         other, master = _candidate_of(told), self.pair.node.master
-        if other is None or master is None or master.state.phase is not Phase.ASKING or not self._gives_way:
+        if other is None or master is None or master.state.phase is not Phase.ASKING:
             return
         if gives_way(self._me(), other):
             master.order(0, f"{other.replica} stands too and goes first")
@@ -497,4 +504,10 @@ def _candidate_of(told: Mapping[str, str]) -> Candidate | None:
     if told.get("tandemqHindrance") or not (epoch.isdecimal() and end.isdecimal()):
         return None
     priority = int(told.get("tandemqPriority", "0"))
-    return Candidate(replica=told.get("tandemqReplica", ""), epoch=int(epoch), end=int(end), priority=priority)
+    return Candidate(
+        replica=told.get("tandemqReplica", ""),
+        epoch=int(epoch),
+        end=int(end),
+        priority=priority,
+        is_ordered=bool(told.get("tandemqOrdered")),
+    )

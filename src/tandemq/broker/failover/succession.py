@@ -55,37 +55,60 @@ class Succession:
         if why and not accept_loss:
             raise ReplicationError(f"this broker can't be promoted: {why}; promote another one, or use --accept-loss")
         self._broker.forwarder.expect_hand_over()
-        if register is not None and register.holder != node.record.replica:
-            failover.was_handed = await self._take_over(register)
+        failover.is_ordered = True
         try:
-            opened = await failover.stand("order", ordered=True, pinned=pinned, accept_loss=accept_loss)
+            await self._reign(accept_loss=accept_loss, pinned=pinned)
         finally:
-            failover.was_handed = False
-        if not opened:
-            raise ReplicationError(
-                "not all in-sync replicas could be heard in time and they may hold acknowledged messages, so nothing "
-                "was changed: start them, or use --accept-loss"
-            )
+            failover.is_ordered = failover.was_handed = False
         await self._pair.until_open(failover.lease.seconds)
         return f"{self._broker.address} is the master now, epoch {node.record.promise.number}"
 
-    async def _take_over(self, register: Register) -> bool:
-        """Returns whether the holder has handed over; else its lease has ended, or it is dead.
-
-        Raises ReplicationError if neither.
-        """
+    async def _reign(self, *, accept_loss: bool, pinned: bool) -> None:
+        """Opens a reign after the holder's; where another one is elected meanwhile, after that one's."""
         failover = self._failover
-        try:
-            if await self._pair.demote_master(False):
-                return True
-        except ReplicationError as error:
-            log.warning("%s; its lease is waited for", error)
         deadline = self._clock.monotonic() + 2 * failover.lease.seconds + 1
-        while not failover.candidacy.may_take_over(failover.coordinator.keys, self._clock.monotonic()):
-            if self._clock.monotonic() >= deadline:
+        while True:
+            before = failover.coordinator.register
+            failover.was_handed = before is not None and await self._take_over(deadline)
+            if await failover.stand("order", ordered=True, pinned=pinned, accept_loss=accept_loss):
+                return
+            await failover.read()
+            now, late = failover.coordinator.register, self._clock.monotonic() >= deadline
+            if before is None or now is None or now.epoch == before.epoch or late:
+                raise ReplicationError(
+                    "not all in-sync replicas could be heard in time and they may hold acknowledged messages, so "
+                    "nothing was changed: start them, or use --accept-loss"
+                )
+
+    async def _take_over(self, deadline: float) -> bool:
+        """Returns whether the holder has handed over; else its lease has ended, it is dead, or this node holds it.
+
+        Raises ReplicationError if none of that. A holder that hangs may be replaced meanwhile: its successor is asked.
+        """
+        failover, node = self._failover, self._pair.node
+        asked: int | None = None
+        while True:
+            register = failover.coordinator.register
+            if register is None or register.holder == node.record.replica:
+                return False
+            if asked is None or (asked != register.epoch and self._follows(register)):
+                asked = register.epoch
+                try:
+                    if await self._pair.demote_master(False):
+                        return True
+                except ReplicationError as error:
+                    log.warning("%s; its lease is waited for", error)
+            now = self._clock.monotonic()
+            if failover.candidacy.may_take_over(failover.coordinator.keys, now):
+                return False
+            if now >= deadline:
                 raise ReplicationError(f"the master {register.holder} neither hands over nor loses its lease")
             await asyncio.sleep(PAUSE)
-        return False
+
+    def _follows(self, register: Register) -> bool:
+        """Returns whether this node follows the holder of that epoch, so that it can be asked."""
+        node = self._pair.node
+        return node.is_following and node.register is not None and node.register.epoch == register.epoch
 
     # --- giving ----------------------------------------------------------------------------------------------------
 
