@@ -19,6 +19,11 @@ def test_nobody_opens_without_the_coordinators_word(seed: int) -> None:
     assert not simulate_coordinated(seed).violation
 
 
+def test_no_swap_leaves_while_a_reign_rests_on_its_members_word() -> None:
+    """A member joined the in-sync set by a swap of which its master, alone and cut off from etcd, heard nothing."""
+    assert not simulate_coordinated(100132).violation
+
+
 REPLAY = """
 import hashlib, logging
 from tandemq.sim.coordinated import simulate_coordinated

@@ -70,6 +70,7 @@ class CoordinatedWorld(World):
 
     away_max = 2.5
     cut_max = 2.5
+    excused_for = 1.2 * LEASE
     send_pause = 0.01, 0.08
     fault_pause = 0.05, 0.6
     faults_until = 9.0

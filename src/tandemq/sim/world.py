@@ -66,6 +66,8 @@ class Ground(Watcher):
 
     away_max = 0.4
     """Seconds for which a node is dead or paused at most, while there is trouble."""
+    excused_for = 0.5
+    """Seconds in which a master notices that a machine has stopped, whose acks it still counts."""
     cut_max = 0.6
     """The same for what is cut off."""
     send_pause = 0.004, 0.03
@@ -266,7 +268,7 @@ class Ground(Watcher):
 
     def _excused(self) -> int:
         """Nodes whose machine stopped a moment ago: their ack was true when they gave it."""
-        return sum(1 for at in self._power_cut_at.values() if self.events.now - at < 0.5)
+        return sum(1 for at in self._power_cut_at.values() if self.events.now - at < self.excused_for)
 
     # --- what nodes tell --------------------------------------------------------------------------------------------
 

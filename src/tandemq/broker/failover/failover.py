@@ -388,6 +388,10 @@ class Failover:
         if expected is None or expected.epoch != new.epoch:
             claim = Holder(new.holder, new.epoch, self._broker.address)
         while node.master is not None and node.master.state.proposed == new:
+            if self.lease.state.is_vouched:
+                # Etcd is away, yet the swap may happen: the words this reign rests on don't bind whom it lets stand.
+                await asyncio.sleep(RETRY_SECONDS / 5)
+                continue
             old_lease = coordinator.keys.holder_lease
             holder_was_here = coordinator.holder is not None and coordinator.holder.replica == new.holder
             try:
