@@ -143,6 +143,7 @@ def test_a_backup_of_a_running_broker_in_s3(tmp_path: Path, s3: str) -> None:
             assert again["position"] > first["position"]
             result = await load.stop()
             made = beside(pair, "made")
+            assert (await later("store", "verify", s3))["ok"]
             await later("store", "restore", s3, made.store)
             assert (await later("store", "verify", made.store))["ok"]
             check(result, count, made)

@@ -46,7 +46,14 @@ MEBIBYTE = 1 << 20
 
 @app.command()
 def verify(
-    directory: Directory,
+    place: Annotated[
+        str,
+        typer.Argument(
+            help="The store's root, which holds commitlog/ (storePathRootDir), or a backup.",
+            metavar="DIR",
+            show_default=False,
+        ),
+    ],
     mend: Annotated[
         bool,
         typer.Option("--repair", help="Build anew what can be derived from the log: queues, index, checkpoint."),
@@ -55,8 +62,13 @@ def verify(
 ) -> None:
     """Check every record, and queues and index against the log; without --repair nothing changes.
 
+    DIR may be a backup, a directory or s3://bucket/path: every file that a restore would read is checked.
     Exit 0: all is well, or was made well; 1: it is not.
     """
+    if store_backup.is_backup(place):
+        store_backup.verify(place, mend=mend, as_json=as_json)
+        return
+    directory = Path(place)
     disk, config = _found(directory)
     repaired = None
     with MebibyteBar("verifying") as step:
