@@ -2,23 +2,33 @@
 
 import json
 import os
+import re
 import shutil
 import stat
 import subprocess
+import tempfile
+from collections.abc import Iterator
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
+from tests.unit.backup.stores import opened, put
 
+from tandemq import private
+from tandemq.backup.restore import restore
+from tandemq.backup.take import back_up
+from tandemq.backup.target import DirectoryTarget
 from tandemq.broker.config import BrokerConfig
 from tandemq.cli import consume, failures, message, render
-from tandemq.errors import ClientError
+from tandemq.errors import ClientError, ConfigError
 from tandemq.namesrv.config import NamesrvConfig
 from tandemq.printable import printable_json
 from tandemq.remoting.config import RemotingConfig
 from tandemq.replication.config import ReplicationConfig
 from tandemq.settings import settings_of
+from tandemq.sim.clock import ManualClock
+from tandemq.spark import session
 from tandemq.store.config import StoreConfig
 from tandemq.store.message_store import MessageStore
 
@@ -80,6 +90,69 @@ def test_files_and_directories_of_a_store_are_the_owners_alone(tmp_path: Path) -
     assert len(found) > 8
     open_to_others = [path for path in found if stat.S_IMODE(path.stat().st_mode) & 0o077]
     assert open_to_others == []
+
+
+@pytest.fixture
+def usual_umask() -> Iterator[None]:
+    before = os.umask(0o022)
+    yield
+    os.umask(before)
+
+
+def open_to_others(*roots: Path) -> list[Path]:
+    found = [path for root in roots for path in (root, *root.rglob("*")) if not path.is_symlink()]
+    assert len(found) > 3
+    return [path for path in found if stat.S_IMODE(path.stat().st_mode) & 0o077]
+
+
+@pytest.mark.usefixtures("usual_umask")
+def test_a_backup_and_what_is_made_of_it_are_the_owners_alone(tmp_path: Path) -> None:
+    """They hold the messages and, in auth.json, the passwords; everybody could read them."""
+    place, again = tmp_path / "deep" / "backup", tmp_path / "again" / "store"
+    store = opened(tmp_path / "store")
+    put(store, 20)
+    (tmp_path / "store" / "config").mkdir(exist_ok=True)
+    (tmp_path / "store" / "config" / "auth.json").write_text("{}")
+    target = DirectoryTarget(place)
+    back_up(tmp_path / "store", target, ManualClock())
+    target.close()
+    store.close()
+    restore(DirectoryTarget(place), again)
+    assert (again / "config" / "auth.json").exists()
+    assert open_to_others(place.parent, again.parent) == []
+
+
+@pytest.mark.usefixtures("usual_umask")
+def test_a_cluster_of_up_keeps_its_files_to_itself(tmp_path: Path) -> None:
+    directory = tmp_path / "deep" / "cluster"
+    private.make_directory(directory)
+    (directory / "node.conf").write_text("of the version before")
+    private.write_text(directory / "node.conf", "haSharedKey=secret")
+    (directory / "empty").touch(0o600)
+    assert open_to_others(directory.parent) == []
+
+
+@pytest.mark.usefixtures("usual_umask")
+def test_sparks_scratch_is_private(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A place for sockets below /tmp had a name that others could guess, and make first."""
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+    deep = tmp_path / ("d" * 60)
+    found = session._socket_directory(deep)
+    assert stat.S_IMODE(found.stat().st_mode) == 0o700
+    found.chmod(0o777)
+    assert stat.S_IMODE(session._socket_directory(deep).stat().st_mode) == 0o700
+    found.rmdir()
+    found.symlink_to(tmp_path, target_is_directory=True)
+    with pytest.raises(ConfigError, match="somebody else"):
+        session._socket_directory(deep)
+
+
+def test_no_file_is_made_for_everybody() -> None:
+    """But for a program, which etcd's wheel is, that others may run."""
+    found = [
+        path.name for path in (ROOT / "src").rglob("*.py") if re.search(r"0o6[46][46]|0o7[57][57]", path.read_text())
+    ]
+    assert found == ["local_etcd.py"]
 
 
 @pytest.mark.parametrize("unit", sorted((ROOT / "deploy" / "systemd").glob("*.service")), ids=lambda path: path.name)

@@ -12,6 +12,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 from pathlib import Path
 
+from tandemq import private
 from tandemq.backup.manifest import NAME, Manifest, SegmentPart
 from tandemq.backup.take import read_file, read_manifest
 from tandemq.backup.target import Target
@@ -42,7 +43,7 @@ def restore(target: Target, root: Path, progress: Progress = lambda done, total:
     _check_empty(root)
     stage = root / STAGE
     try:
-        (stage / layout.COMMIT_LOG).mkdir(parents=True)
+        private.make_directory(stage / layout.COMMIT_LOG, exist_ok=False)
         done = 0
         for part in manifest.segments:
             _write_segment(target, part, stage / layout.COMMIT_LOG, manifest.segment_size)
@@ -50,8 +51,8 @@ def restore(target: Target, root: Path, progress: Progress = lambda done, total:
             progress(done, manifest.position - manifest.first_offset)
         for file in manifest.files:
             path = stage / file.path
-            path.parent.mkdir(parents=True, exist_ok=True)
-            with open(path, "xb") as written:
+            private.make_directory(path.parent)
+            with open(path, "xb", opener=private.opener) as written:
                 written.writelines(read_file(target, file))
         history = _new_replica(stage, manifest.position)
         status = _derive(stage, manifest)
@@ -71,7 +72,7 @@ def _check_empty(root: Path) -> None:
 
 
 def _write_segment(target: Target, part: SegmentPart, directory: Path, segment_size: int) -> None:
-    with open(directory / layout.segment_name(part.base), "wb") as file:
+    with open(directory / layout.segment_name(part.base), "wb", opener=private.opener) as file:
         for piece in read_file(target, part):
             file.write(piece)
         file.truncate(segment_size)

@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, Protocol
 
+from tandemq import private
 from tandemq.errors import ConfigError, StoreError
 
 PIECE = 8 << 20
@@ -90,8 +91,8 @@ class DirectoryTarget:
         part = path.with_name(f".{path.name}.part")
         with _named(str(path)):
             self._hold()
-            path.parent.mkdir(parents=True, exist_ok=True)
-            with open(part, "wb") as file:
+            private.make_directory(path.parent)
+            with open(part, "wb", opener=private.opener) as file:
                 for piece in pieces:
                     file.write(piece)
                 file.flush()
@@ -102,8 +103,8 @@ class DirectoryTarget:
     def _hold(self) -> None:
         if self._lock >= 0:
             return
-        self._directory.mkdir(parents=True, exist_ok=True)
-        self._lock = os.open(self._directory / ".lock", os.O_RDWR | os.O_CREAT, 0o644)
+        private.make_directory(self._directory)
+        self._lock = os.open(self._directory / ".lock", os.O_RDWR | os.O_CREAT, private.FILE_MODE)
         try:
             fcntl.flock(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError as error:

@@ -19,6 +19,7 @@ from collections.abc import Iterator
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
+from tandemq import private
 from tandemq.cli.local_etcd import ETCD_PORT, etcd_command, etcd_program
 from tandemq.errors import TandemError
 
@@ -247,7 +248,7 @@ class LocalCluster:
         return cls(directory, plan)
 
     def save(self) -> None:
-        self.directory.mkdir(parents=True, exist_ok=True)
+        private.make_directory(self.directory)
         console = self.plan.console
         saved = {
             "nodes": [asdict(node) for node in self.plan.nodes],
@@ -282,14 +283,14 @@ class LocalCluster:
     def start(self, node: Node) -> None:
         """Starts the process; `until_ready` waits for it."""
         home = self.home(node)
-        home.mkdir(parents=True, exist_ok=True)
+        private.make_directory(home)
         command = [sys.executable, "-m", "tandemq", node.kind]
         if node.kind == "etcd":
             command, options = etcd_command(etcd_program(), home / "data", node.port), []
         elif node.kind == "console":
             options = ["-n", self.plan.namesrv_address, "--listen", node.address]
         else:
-            (home / "node.conf").write_text(self._properties(node))
+            private.write_text(home / "node.conf", self._properties(node))
             options = ["-c", str(home / "node.conf")]
         with (home / "log").open("ab") as log:
             process = subprocess.Popen(

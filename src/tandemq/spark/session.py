@@ -2,11 +2,14 @@
 
 import hashlib
 import os
+import stat
 import sys
 import tempfile
 from pathlib import Path
 from typing import Any
 
+from tandemq import private
+from tandemq.errors import ConfigError
 from tandemq.spark.planning.push_down import install
 
 _SOCKET_PATH_MAX = 50
@@ -61,6 +64,7 @@ def session_builder(name: str, *, master: str = "", work_directory: Path | None 
         builder = builder.config(key, value)
     builder = builder.config(f"spark.executorEnv.{_UNCHECKED_ARROW}", unchecked)
     if work_directory is not None:
+        private.make_directory(work_directory)
         sockets = _socket_directory(work_directory)
         builder = (
             builder.config("spark.python.unix.domain.socket.dir", str(sockets))
@@ -83,6 +87,10 @@ def _socket_directory(work_directory: Path) -> Path:
     sockets = work_directory / "sockets"
     if len(str(sockets)) > _SOCKET_PATH_MAX:
         name = hashlib.sha256(str(work_directory).encode()).hexdigest()[:12]
-        sockets = Path(tempfile.gettempdir()) / f"tandemq-{name}"
-    sockets.mkdir(parents=True, exist_ok=True)
+        sockets = Path(tempfile.gettempdir()) / f"tandemq-{os.getuid()}-{name}"
+    private.make_directory(sockets)
+    found = sockets.lstat()
+    if found.st_uid != os.getuid() or not stat.S_ISDIR(found.st_mode):
+        raise ConfigError(f"{sockets}: it belongs to somebody else, who could listen in; give a shorter work directory")
+    sockets.chmod(private.DIRECTORY_MODE)
     return sockets

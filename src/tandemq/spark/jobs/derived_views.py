@@ -18,6 +18,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
+from tandemq import private
 from tandemq.errors import CorruptRecord
 from tandemq.formats.derived_arrays import Derived
 from tandemq.formats.index_arrays import put_some
@@ -156,12 +157,12 @@ def _place(
 ) -> None:
     """Writes entries to their files, consecutive ones at once."""
     folder = Path(work.queues) / topic / str(queue_id)
-    folder.mkdir(parents=True, exist_ok=True)
+    private.make_directory(folder)
     per_file = work.sizes.entries_per_file
     cuts = np.flatnonzero((np.diff(offsets) != 1) | (offsets[1:] % per_file == 0)) + 1
     for start, stop in pairwise((0, *cuts.tolist(), len(offsets))):
         file_start, inside = divmod(int(offsets[start]), per_file)
-        target = os.open(folder / file_name(file_start * per_file), os.O_WRONLY | os.O_CREAT, 0o644)
+        target = os.open(folder / file_name(file_start * per_file), os.O_WRONLY | os.O_CREAT, private.FILE_MODE)
         try:
             os.ftruncate(target, work.sizes.queue_file)
             os.pwrite(target, entries[start:stop].tobytes(), inside * ENTRY_SIZE)
@@ -180,7 +181,7 @@ def build_index(work: IndexWork) -> Iterator[pa.RecordBatch]:
     """Makes one index file from its keys."""
     keys = np.concatenate([np.load(path)[first : first + count] for path, first, count in work.sources])
     sizes = work.sizes
-    with open(work.path, "w+b") as file:
+    with open(work.path, "w+b", opener=private.opener) as file:
         file.truncate(file_size(sizes.index_slots, sizes.index_entries))
         with mmap.mmap(file.fileno(), 0) as content:
             _fill(content, keys, work)

@@ -15,6 +15,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
+from tandemq import private
 from tandemq.clock import Clock, SystemClock
 from tandemq.errors import ConfigError
 from tandemq.formats import layout
@@ -83,7 +84,7 @@ def reindex(
         new = store.root / _NEW
         for folder in (new, store.root / _KEYS):
             shutil.rmtree(folder, ignore_errors=True)
-            folder.mkdir()
+            folder.mkdir(private.DIRECTORY_MODE)
         try:
             _build(spark, store, sizes, result, say)
             if check:
@@ -121,7 +122,7 @@ def _first_size(folder: Path) -> int:
 def _locked(root: Path, check: bool) -> Iterator[None]:
     """Holds the lock that a broker holds on its store. A check of a live store only reads, but what it sees moves."""
     path = root / layout.LOCK
-    handle = os.open(path, os.O_RDWR | os.O_CREAT, 0o644)
+    handle = os.open(path, os.O_RDWR | os.O_CREAT, private.FILE_MODE)
     try:
         try:
             fcntl.lockf(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -138,8 +139,8 @@ def _build(spark: Any, store: StoreFiles, sizes: ViewSizes, result: ReindexResul
     end = log_end(segments, None)
     result.messages_end = end
     new, keys = store.root / _NEW, store.root / _KEYS
-    (new / layout.CONSUME_QUEUE).mkdir()
-    (new / layout.INDEX).mkdir()
+    (new / layout.CONSUME_QUEUE).mkdir(private.DIRECTORY_MODE)
+    (new / layout.INDEX).mkdir(private.DIRECTORY_MODE)
     pieces = plan_ranges(store.label, segments, segments[0].start, end, RANGE_BYTES)
     say(f"reading {end - segments[0].start:,} bytes of log in {len(pieces)} tasks")
     work = [RangeWork(piece, str(new / layout.CONSUME_QUEUE), str(keys), sizes) for piece in pieces]
@@ -226,7 +227,7 @@ def _swap(root: Path, new: Path) -> None:
     """Replaces the old views; a crash in between leaves a store that recovers by dispatching its log again."""
     old = root / _OLD
     shutil.rmtree(old, ignore_errors=True)
-    old.mkdir()
+    old.mkdir(private.DIRECTORY_MODE)
     for view in (layout.CONSUME_QUEUE, layout.INDEX):
         if (root / view).exists():
             os.rename(root / view, old / view)
