@@ -111,7 +111,7 @@ def _ours(run: Run) -> Mapping[str, float]:
     return figures
 
 
-JAVA_FAULTS = {"kill": 8, "hang": 3, "switch": 4}
+JAVA_FAULTS = {"kill": 6, "hang": 3, "switch": 4}
 
 
 def _with_java(run: Run, group: Ours | Controlled, kinds: tuple[str, ...]) -> Mapping[str, float]:

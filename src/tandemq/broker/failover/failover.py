@@ -76,6 +76,8 @@ class Failover:
         self.refusal = UNREAD
         """Why this node takes no part; empty when it does."""
         self.verdict = ElectionVerdict(Step.REST, UNREAD)
+        self._complained = ""
+        """The last problem that was logged."""
         self._wake = asyncio.Event()
         self.candidacy = Candidacy(pair.node.record.replica, self.lease.seconds, self._clock.monotonic())
         self.was_handed = False
@@ -176,10 +178,11 @@ class Failover:
                 now = self._clock.monotonic()
                 verdict = self.verdict = self._decided(now)
                 await self._do(verdict)
+                self._complained = ""
                 if self.pair.node.is_open:
                     await self.succession.consider(now)
             except (CoordinatorError, ReplicationError, OSError) as error:
-                log.warning("%s: came to nothing: %s", verdict.step.value, error)
+                self._complain(verdict.step, error)
                 verdict = ElectionVerdict(Step.REST, str(error))
                 self.candidacy.came_to_nothing(self._clock.monotonic())
             if verdict.step is Step.REST:
@@ -189,6 +192,13 @@ class Failover:
                         await self._wake.wait()
                 except TimeoutError:
                     pass
+
+    def _complain(self, step: Step, error: Exception) -> None:
+        """Logs what an attempt came to; an etcd that can't be reached is tried ten times a second, and told once."""
+        text = f"{step.value}: came to nothing: {error}"
+        if text != self._complained:
+            log.warning("%s", text)
+        self._complained = text
 
     def _decided(self, now: float) -> ElectionVerdict:
         if self.is_ordered:  # it stands with what was ordered, and not a moment before by itself

@@ -69,6 +69,27 @@ def test_an_etcd_that_lost_everything_is_refused(tmp_path: Path) -> None:
     asyncio.run(story())
 
 
+def test_an_etcd_that_is_not_there_at_the_start_is_told_once(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    """It is asked ten times a second: a line for each would fill the disk of whoever gave a wrong address."""
+
+    async def story() -> None:
+        async with FakeEtcd() as etcd:
+            asked = 0
+
+            def cut(path: str) -> str:
+                nonlocal asked
+                asked += 1
+                return "cut"
+
+            etcd.before = cut
+            async with broker_at(etcd, tmp_path):
+                await until(lambda: asked > 20)
+
+    asyncio.run(story())
+    told = [record for record in caplog.records if "came to nothing" in record.getMessage()]
+    assert len(told) <= 2
+
+
 def test_one_with_priority_minus_one_begins_nothing(tmp_path: Path) -> None:
     async def story() -> None:
         async with FakeEtcd() as etcd, broker_at(etcd, tmp_path, priority=-1) as broker:
