@@ -35,7 +35,7 @@ class ClassicSlaveState(FrameInProgress):
         return self
 
     def begin_at(self, offset: int) -> list[Decision]:
-        """Before the session: the master's log begins at `offset`, above the end of ours."""
+        """Begins anew at `offset`, before the session: the master's log begins there, above the end of ours."""
         log = self.log
         if log.end == log.first:
             reset = Reset(offset, log.end, log.end, "the log is empty", "reset-empty")
@@ -48,7 +48,7 @@ class ClassicSlaveState(FrameInProgress):
         return out
 
     def begin_with(self, record: bytes) -> list[Decision]:
-        """Before the session of an empty slave: the first record of the master's log, which begins at 0."""
+        """Begins an empty log with the first record of the master's, which begins at 0; before the session."""
         self.log.end = len(record)
         return [Append(0, record), Confirm(len(record))]
 
@@ -120,7 +120,7 @@ class ClassicSlaveState(FrameInProgress):
         out.append(Confirm(self.log.end))
 
     def took(self, data: memoryview, now: float) -> list[Decision]:
-        """As SlaveState.took."""
+        """Takes bytes that were received into the window, as `Receiving.took`."""
         self.last_heard = now
         out: list[Decision] = []
         self._direct += len(data)
@@ -130,12 +130,12 @@ class ClassicSlaveState(FrameInProgress):
         return out
 
     def flushed(self, offset: int, now: float) -> list[Decision]:
-        """A classic report speaks only of what was received."""
+        """Notes that more is on disk; a classic report speaks only of what was received."""
         self.log.flushed = max(self.log.flushed, offset)
         return []
 
     def refuse(self, reason: Reason, text: str, now: float) -> list[Decision]:
-        """This node can't go on; the classic protocol has no words for why."""
+        """Closes, because this node can't go on; the classic protocol has no words for why."""
         out: list[Decision] = []
         if self.is_connected:
             self._close(out, reason, text, now)
@@ -166,11 +166,11 @@ class ClassicSlaveState(FrameInProgress):
             self._report(out, now)
 
     def _report(self, out: list[Decision], now: float) -> None:
-        """A RocketMQ master counts whatever is reported, so an observer says what it has once, to get what follows.
+        """Reports our end; an observer does so once, because a RocketMQ master counts whatever is reported.
 
-        After that its sign of life is an end far below the log: RocketMQ 5 counts a slave whose last report is near the
-        end as in sync, and would wait for it where it has no slave at all. Only once bytes came: of two reports that
-        arrive together the last is taken for the place to send from.
+        Once is enough to get what follows; after that its sign of life is an end far below the log: RocketMQ 5 counts a
+        slave whose last report is near the end as in sync, and would wait for it where it has no slave at all. Only
+        once bytes came: of two reports that arrive together the last is taken for the place to send from.
         """
         if self.terms.observer and self._is_followed:
             self._reported = OBSERVER_REPORT

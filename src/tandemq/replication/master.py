@@ -113,7 +113,7 @@ class MasterShell:
         return bound
 
     async def stop(self, *, clean: bool) -> None:
-        """No more slaves; `clean`: the log is flushed, so that the next start need not ask."""
+        """Serves no more slaves; `clean`: the log is flushed, so that the next start need not ask."""
         if not self._stopped:
             self._port.close_listener()
             if clean:
@@ -151,7 +151,7 @@ class MasterShell:
     # --- what the broker tells --------------------------------------------------------------------------------------
 
     def appended(self) -> None:
-        """The log grew: called once per turn of the loop, before dispatch."""
+        """Learns that the log grew: once per turn of the loop, before dispatch."""
         end = self._store.appended
         if end != self.state.log.end and self.state.phase is Phase.OPEN:
             self._act(self.state.appended(end))
@@ -164,31 +164,31 @@ class MasterShell:
                 self._poller.begin(self._loop)
 
     def flushed(self) -> None:
-        """The store's flushed offset moved."""
+        """Learns that the store's flushed offset moved."""
         self._act(self.state.flushed(self._store.flushed))
 
     def retained(self) -> None:
-        """Old segments were deleted."""
+        """Learns that old segments were deleted."""
         self._act(self.state.retained(self._store.first_offset, self._clock.monotonic()))
 
     def allow(self, *, group_gone: bool = False) -> None:
-        """The operator lets an asking master open without those it waits for."""
+        """Lets an asking master open without those it waits for: the operator says so."""
         self._act(self.state.allow(self._clock.monotonic(), group_gone=group_gone))
         self._arm()
 
     def forget(self, replica: str, *, accept_loss: bool) -> str:
-        """The operator takes a replica out of the group; why not, or nothing."""
+        """Takes a replica out of the group for the operator. Returns why not, or nothing."""
         refusal, decisions = self.state.forget(replica, self._clock.monotonic(), accept_loss=accept_loss)
         self._act(decisions)
         return refusal
 
     def swapped(self, register: Register) -> None:
-        """The coordinator has written what was proposed."""
+        """Learns that the coordinator has written what was proposed."""
         self._act(self.state.swapped(register, self._clock.monotonic()))
         self._arm()
 
     def learned(self, register: Register) -> None:
-        """The coordinator has another register than the one known here."""
+        """Learns that the coordinator has another register than the one known here."""
         self._act(self.state.learned(register, self._clock.monotonic()))
         self._arm()
 
@@ -199,17 +199,17 @@ class MasterShell:
         return self.state.word_until(now)
 
     def settle(self) -> None:
-        """The lease was renewed: looks again at what may be acknowledged and confirmed."""
+        """Looks again at what may be acknowledged and confirmed, because the lease was renewed."""
         self._act(self.state.renewed(self._store.flushed))
 
     def order(self, number: int, text: str) -> None:
-        """Somebody else reigns, or the operator demotes."""
+        """Ends the reign, because somebody else reigns or the operator demotes."""
         self._act(self.state.order(number, text, self._clock.monotonic()))
 
     # --- streaming --------------------------------------------------------------------------------------------------
 
     def _pump_due(self, session_id: int) -> None:
-        """As `_pump_one`, for a session whose turn it is; others have theirs when their timer runs out."""
+        """Serves a session if it is its turn; others have theirs when their timer runs out."""
         pacing = self.state.pacing
         turn = pacing.turn(session_id)
         if turn is Turn.NOW:

@@ -178,47 +178,47 @@ class MasterState:
         return out
 
     def allow(self, now: float, *, group_gone: bool = False) -> list[Decision]:
-        """The operator accepts a loss: see `Asking.allow`."""
+        """Takes the operator's word that a loss is accepted: see `Asking.allow`."""
         out: list[Decision] = []
         self.asking.allow(out, now, group_gone=group_gone)
         return out
 
     def prepared(self, end: int, now: float) -> list[Decision]:
-        """The log is whole and on disk up to `end`: begin the reign."""
+        """Begins the reign: the log is whole and on disk up to `end`."""
         out: list[Decision] = []
         self._opening.prepared(out, end, now)
         return out
 
     def saved(self, record: ReplicaRecord, now: float) -> list[Decision]:
-        """The record is on disk: replicas that it names count from now on."""
+        """Counts the replicas that the record names, because it is on disk."""
         out: list[Decision] = []
         self.membership.saved(out, record, now)
         return out
 
     def swapped(self, register: Register, now: float) -> list[Decision]:
-        """The coordinator has what was proposed: it counts."""
+        """Takes what was proposed for true: the coordinator has it."""
         out: list[Decision] = []
         self._rivals.swapped(out, register, now)
         return out
 
     def learned(self, register: Register, now: float) -> list[Decision]:
-        """The coordinator has this register: perhaps our own proposal, perhaps somebody else's."""
+        """Takes the register that the coordinator has: perhaps our own proposal, perhaps somebody else's."""
         out: list[Decision] = []
         self._rivals.learned(out, register, now)
         return out
 
     def ask_word(self, now: float) -> list[Decision]:
-        """While the coordinator is away: asks those who follow for their word not to stand, as often as is due."""
+        """Asks those who follow for their word not to stand, as often as is due while the coordinator is away."""
         out: list[Decision] = []
         self._word.ask(out, now)
         return out
 
     def word_until(self, now: float) -> float:
-        """Until when all whom a candidate would have to hear have given their word."""
+        """Returns until when all whom a candidate would have to hear have given their word."""
         return self._word.until(now)
 
     def order(self, number: int, text: str, now: float) -> list[Decision]:
-        """Somebody else told of a higher epoch (a registration reply, a promote order), or the operator demotes."""
+        """Ends the reign: somebody told of a higher epoch (registration, promote order), or the operator demotes."""
         out: list[Decision] = []
         self._rivals.ordered(out, number, text, now)
         return out
@@ -230,11 +230,11 @@ class MasterState:
     # --- connections ------------------------------------------------------------------------------------------------
 
     def connected(self, session_id: int, peer: str, now: float) -> list[Decision]:
-        """A slave's connection was accepted; it speaks first."""
+        """Begins a session with a slave whose connection was accepted; it speaks first."""
         return self.followers.connected(session_id, peer, now)
 
     def disconnected(self, session_id: int, now: float, reason: Reason = Reason.LOST, text: str = "") -> list[Decision]:
-        """The connection broke, or the shell closed it."""
+        """Ends a session whose connection broke, or which the shell closed."""
         out: list[Decision] = []
         self.followers.lost(out, session_id, reason, text, now)
         return out
@@ -286,7 +286,7 @@ class MasterState:
             self.followers.unexpected(out, session, event, now)
 
     def _on_registered(self, out: list[Decision], session: Session, stored: Registered, now: float) -> None:
-        """A replica has a register on its disk: that may let this node open, or others join and count."""
+        """Notes that a replica has a register on its disk, which may let this node open, or others join and count."""
         self.membership.minting.stored(out, session, stored, now)
         if not session.replica or not self.keeper.stored(session.replica, stored.epoch, stored.revision):
             return
@@ -296,7 +296,7 @@ class MasterState:
             self.membership.reconsider(out, now)
 
     def _left(self, out: list[Decision], session: Session, text: str, now: float) -> None:
-        """A session has ended: the opening may have needed it, and it may have counted."""
+        """Tells the parts that a session has ended: the opening may have needed it, and it may have counted."""
         self._taking.left(session)
         self.asking.left(out, session, now)
         if session.state is SessionState.IN_SYNC and not self.followers.counts_elsewhere(session):
@@ -305,32 +305,32 @@ class MasterState:
     # --- watermarks and time ----------------------------------------------------------------------------------------
 
     def appended(self, end: int) -> list[Decision]:
-        """The log grew to `end` by writes of this master."""
+        """Notes that the log grew to `end` by writes of this master."""
         out: list[Decision] = []
         self._confirming.appended(out, end)
         return out
 
     def flushed(self, offset: int) -> list[Decision]:
-        """fdatasync returned for everything below `offset`."""
+        """Notes that fdatasync returned for everything below `offset`."""
         out: list[Decision] = []
         self._confirming.flushed(out, offset)
         return out
 
     def renewed(self, flushed: int) -> list[Decision]:
-        """The lease was renewed: what may be acknowledged and confirmed depends on the time where there is one."""
+        """Looks again at what may be acknowledged and confirmed, because the lease was renewed."""
         out: list[Decision] = []
         self.acks.settle(out)
         self._confirming.flushed(out, flushed)
         return out
 
     def retained(self, first: int, now: float) -> list[Decision]:
-        """Old segments were deleted: the log begins at `first` now."""
+        """Notes that old segments were deleted: the log begins at `first` now."""
         out: list[Decision] = []
         self._housekeeping.retained(out, first, now)
         return out
 
     def news(self, now: float) -> list[Decision]:
-        """The confirmed offset for slaves that have all bytes but not the news; called soon after it moved."""
+        """Sends the confirmed offset to slaves that have all bytes but not the news; called soon after it moved."""
         out: list[Decision] = []
         self.streaming.news(out, now)
         return out
@@ -343,11 +343,11 @@ class MasterState:
         return out
 
     def next_deadline(self, now: float) -> float:
-        """When `tick` has something to do if nothing else happens."""
+        """Returns when `tick` has something to do if nothing else happens."""
         return max(min([self._housekeeping.next_deadline(now), *self.asking.next_deadlines()]), now)
 
     def stop(self, now: float) -> list[Decision]:
-        """A clean stop: the log is flushed, so nobody holds what this node lacks; slaves are told."""
+        """Stops cleanly: the log is flushed, so nobody holds what this node lacks; slaves are told."""
         out: list[Decision] = []
         core = self.core
         self.followers.close_all(out, Reason.STOPPING, "the master is stopping", now)

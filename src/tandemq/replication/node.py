@@ -79,7 +79,7 @@ class ReplicaNode:
         self._level = AckLevel(1)
 
     def coordinate(self, home: str, lease: float) -> None:
-        """The register lives with a coordinator: whoever is silent for a lease is missed."""
+        """Notes that the register lives with a coordinator: whoever is silent for a lease is missed."""
         self.terms.home, self.terms.lease = home, lease
 
     @property
@@ -267,11 +267,11 @@ class ReplicaNode:
         return self._group
 
     def heard_addresses(self) -> list[str]:
-        """Where the replicas are that have told this master who they are."""
+        """Returns where the replicas are that have told this master who they are."""
         return group_places.heard_addresses(self._master_state)
 
     def member_addresses(self) -> list[str]:
-        """Where the group's other brokers were when they were last seen, as far as replication knows."""
+        """Returns where the group's other brokers were when they were last seen, as far as replication knows."""
         return group_places.member_addresses(self.record, self._master_state, self._address)
 
     @property
@@ -279,7 +279,7 @@ class ReplicaNode:
         return self.master.state if self.master is not None else None
 
     def count(self, event: str) -> None:
-        """Something worth a number happened."""
+        """Counts something that happened."""
         self.events[event] += 1
 
     @property
@@ -308,19 +308,19 @@ class ReplicaNode:
     # --- what the broker tells --------------------------------------------------------------------------------------
 
     def appended(self) -> None:
-        """The log may have grown: at the end of a turn of the loop."""
+        """Learns, at the end of a turn of the loop, that the log may have grown."""
         if self.master is not None:
             self.master.appended()
 
     def flushed(self) -> None:
-        """fdatasync returned."""
+        """Learns that fdatasync returned."""
         if self.master is not None:
             self.master.flushed()
         elif self.slave is not None:
             self.slave.flushed()
 
     def retained(self) -> None:
-        """Old segments were deleted."""
+        """Learns that old segments were deleted."""
         if self.master is not None:
             self.master.retained()
         elif self.slave is not None:

@@ -397,7 +397,7 @@ class SlaveShell:
             self._store.write_raw(start, frame.pending_to_window())
 
     def _poll(self, now: float) -> None:
-        """Only if the last lone send is not longer ago than we would poll: then the next may come in time as well."""
+        """Polls if the last lone send is not longer ago than we would: then the next may come in time as well."""
         if now - self._lone_at < self._poller.seconds:
             self._poller.begin(self._loop)
         self._lone_at = now
@@ -417,7 +417,7 @@ class SlaveShell:
         wire.expect(worth_waking(frame.window, since_last))
 
     def _splice(self, wire: Wire, size_max: int) -> None:
-        """The middle of a bulk frame, which no checksum covers, goes from the socket to the log inside the kernel."""
+        """Moves the middle of a bulk frame, which no checksum covers, from the socket to the log inside the kernel."""
         state = self.state
         assert isinstance(state, SlaveState)
         moved = self._store.splice_raw(state.frame.taken, size_max, wire.receive_to_file)
@@ -529,6 +529,6 @@ class SlaveShell:
             self._arm()
 
     def _note_applied(self) -> None:
-        """What our readers see goes to the master with the next ack, for people to look at."""
+        """Notes what our readers see: it goes to the master with the next ack, for people to look at."""
         if isinstance(self.state, SlaveState):
             self.state.core.applied = self._store.dispatched

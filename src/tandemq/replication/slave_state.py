@@ -143,7 +143,7 @@ class SlaveState:
             self._told(out, event, now)
 
     def _told(self, out: list[Decision], event: ha.Event, now: float) -> None:
-        """Everything but plain log bytes."""
+        """Hands on everything but plain log bytes."""
         phase = self.core.phase
         if isinstance(event, Packed):
             self.frame.on_packed(out, event, now)

@@ -89,7 +89,7 @@ class Receiving(FrameInProgress):
         return out
 
     def _frame_complete(self, out: list[Decision], now: float, whole: memoryview | None = None) -> None:
-        """`whole`: all log bytes of the frame, when they came together; carried out before their buffer is reused."""
+        """Appends or commits a frame that has arrived; `whole`: all of its log bytes, when they came together."""
         core, head = self._core, self._head
         assert head is not None
         if not self.frames.sound:
