@@ -245,7 +245,13 @@ class AckQueue:
     @property
     def is_lone(self) -> bool:
         """A single send waits for copies."""
-        return len(self) == 1 and self.copies_wanted > 0
+        lone = False
+        for queue in self._queues.values():
+            if queue.waiting:
+                if lone or queue.others <= 0 or len(queue.waiting) > 1:
+                    return False
+                lone = True
+        return lone and self._untold == 0
 
     @property
     def next_deadline(self) -> float | None:
@@ -268,7 +274,7 @@ class AckQueue:
         A record may have been saved since it was decided, on a slow disk: nothing is acknowledged after the lease.
         """
         waiters, status, reason = complete
-        if status is PutStatus.PUT_OK and self.is_fenced:
+        if self.fence is not None and status is PutStatus.PUT_OK and self.fence.is_closed:
             status, reason = PutStatus.SERVICE_NOT_AVAILABLE, LEASE_ENDED
         for done in waiters:
             self._untold -= 1  # before each one: the last to be told sends all answers at once
@@ -310,7 +316,7 @@ class AckQueue:
         for queue in self._queues.values():
             self._measure(queue)
             mark, waiting = queue.watermark, queue.waiting
-            if not waiting or waiting[0][0] > mark or self.is_fenced:
+            if not waiting or waiting[0][0] > mark or (self.fence is not None and self.fence.is_closed):
                 continue
             now, observe = self._now(), self.waits.observe
             over: list[Done] = []
@@ -321,7 +327,8 @@ class AckQueue:
                 over.append(done)
             if queue.others and end_offset > self.acknowledged:
                 self.acknowledged = end_offset
-            self._over(out, over, PutStatus.PUT_OK)
+            self._untold += len(over)
+            out.append(Complete(over, PutStatus.PUT_OK))
 
     def _missing(self, end_offset: int, level: AckLevel) -> str:
         """Returns why `level` can't be reached for this record with the current replicas; empty if it can."""

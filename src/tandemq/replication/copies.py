@@ -3,6 +3,7 @@
 Copies are counted by identity, so a replica that connects twice is still one copy (rule 2).
 """
 
+from collections.abc import Collection
 from dataclasses import dataclass
 
 from tandemq.model.ack_level import AckLevel
@@ -110,12 +111,16 @@ class CopyCounts:
 
     def kth(self, k: int, durable: bool) -> int:
         """Returns the k-th largest acknowledged offset; 0 if fewer replicas count."""
-        copies = self._of_members.values() if not self._classic else self.counted(k)
-        offsets = [copy.durable if durable else copy.received for copy in copies]
-        if len(offsets) < k:
+        if self._classic:
+            copies: Collection[_Copy] = self.counted(k)
+        else:
+            copies = self._of_members.values()
+        if len(copies) < k:
             return 0
-        if len(offsets) == 1:
-            return offsets[0]
+        if len(copies) == 1:  # a pair, asked for every ack
+            for copy in copies:
+                return copy.durable if durable else copy.received
+        offsets = [copy.durable if durable else copy.received for copy in copies]
         offsets.sort(reverse=True)
         return offsets[k - 1]
 

@@ -463,13 +463,14 @@ class SlaveShell:
     def _act(self, decisions: Iterable[Decision]) -> None:
         if decisions:
             todo = deque(decisions)
-            if self.state.frame.is_catching_up:
+            catches_up = self.state.frame.is_catching_up
+            if catches_up:
                 for one in todo:
                     if isinstance(one, Commit):
                         self._showing.committed(one.size, self._clock.monotonic())
             self._carrier.carry_out(todo)
             if self._showing.is_owed:
-                self._show()
+                self._show(catches_up)
         if isinstance(self.state, SlaveState) and self.state.donating.next_batch() is not None:
             self._donate()
 
@@ -499,10 +500,9 @@ class SlaveShell:
     def saved(self, record: ReplicaRecord) -> None:
         self._on_saved(record)
 
-    def _show(self) -> None:
+    def _show(self, catches_up: bool) -> None:
         showing = self._showing
         showing.is_owed = False
-        catches_up = self.state.frame.is_catching_up
         if not catches_up or showing.may_show(self._store.dispatched, self._clock.monotonic()):
             self._store.set_confirmed(showing.confirmed)
             self._on_readable()
@@ -511,7 +511,7 @@ class SlaveShell:
 
     def _show_later(self) -> None:
         self._show_timer = None
-        self._show()
+        self._show(self.state.frame.is_catching_up)
 
     # --- time -------------------------------------------------------------------------------------------------------
 

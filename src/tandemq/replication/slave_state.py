@@ -119,13 +119,13 @@ class SlaveState:
     def receive(self, data: bytes | memoryview, now: float) -> list[Decision]:
         """Takes bytes from the master, however split; ends with at most one ack."""
         core, out = self.core, list[Decision]()
-        if core.phase is SlavePhase.IDLE:
+        if not core.is_connected:
             return out
         core.last_heard = now
         try:
             for event in self.frame.frames.feed(data):
                 self._dispatch(out, event, now)
-                if not core.is_connected:
+                if core.phase is SlavePhase.IDLE:
                     self.frame.drop_partial()
                     return out
         except CodecError as error:

@@ -111,7 +111,8 @@ class SlaveCore:
 
     def confirm(self, out: list[Decision], offset: int) -> None:
         """Shows readers what the master says can't vanish, as far as it is here."""
-        offset = min(offset, self.log.end)
+        if offset > self.log.end:
+            offset = self.log.end
         if offset > self.confirmed:
             self.confirmed = offset
             out.append(Confirm(offset))

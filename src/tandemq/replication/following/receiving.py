@@ -117,8 +117,8 @@ class Receiving(FrameInProgress):
 
     def ack_if_moved(self, out: list[Decision], now: float) -> None:
         """Acknowledges once what has come or was synced since the last time."""
-        core = self._core
-        if core.phase is SlavePhase.FOLLOWING and (core.log.end, core.durable) != self._acked:
+        core, (received, durable) = self._core, self._acked
+        if core.phase is SlavePhase.FOLLOWING and (core.log.end != received or core.durable != durable):
             self.ack(out, now)
 
     def ack(self, out: list[Decision], now: float) -> None:

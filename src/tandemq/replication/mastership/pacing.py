@@ -59,8 +59,8 @@ class Pacing:
 
         The furthest comes first, which takes over if one of those stalls.
         """
-        sessions, wanted = self._followers.sessions, self._core.acks.copies_wanted
-        if wanted == 0 or wanted >= len(sessions):
+        sessions = self._followers.sessions
+        if len(sessions) <= 1 or not 0 < (wanted := self._core.acks.copies_wanted) < len(sessions):
             return ()
         places = [(s.received, -s.id) for s in sessions.values() if s.state is SessionState.IN_SYNC]
         places.sort(reverse=True)
