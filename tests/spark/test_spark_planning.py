@@ -1,5 +1,6 @@
 """Columns and filters without options: queries read less and answer the same, however often a DataFrame is used."""
 
+import re
 from pathlib import Path
 from typing import Any
 
@@ -89,6 +90,29 @@ def test_only_what_a_query_uses_is_read(spark: Any, store: str) -> None:
         (line,) = scans(query)
         read = [part.split("#")[0].strip(" [") for part in line[line.index("[") : line.index("]")].split(",")]
         assert sorted(read) == sorted(columns), line
+
+
+def test_registering_is_all_that_a_plain_session_needs(spark: Any, store: str) -> None:
+    """Either way: by our function, or by Spark's own with one of our classes."""
+    from pyspark_tandemq import register
+    from tandemq.spark.source.data_sources import CommitLogSource
+
+    def columns(session: Any) -> str:
+        (line,) = scans(log(session, store).select("keys"))
+        return line[line.index("[") : line.index("]")]
+
+    plain = spark.newSession()
+    assert "body" in columns(plain)
+    register(plain)
+    assert re.fullmatch(r"\[keys#\d+", columns(plain))
+    other = spark.newSession()
+    active = spark._jvm.org.apache.spark.sql.SparkSession
+    active.setActiveSession(other._jsparkSession)
+    try:
+        other.dataSource.register(CommitLogSource)
+    finally:
+        active.setActiveSession(spark._jsparkSession)
+    assert re.fullmatch(r"\[keys#\d+", columns(other))
 
 
 def test_a_catalogs_table_keeps_its_options_when_its_first_column_is_not_read(spark: Any, topic: Any) -> None:

@@ -11,6 +11,7 @@ from typing import Any
 from tandemq import private
 from tandemq.errors import ConfigError
 from tandemq.spark.planning.push_down import install
+from tandemq.spark.planning.registered import DAEMON_MODULE, READY_DAEMON
 
 _SOCKET_PATH_MAX = 50
 """Of the 108 bytes that Unix allows, Spark's file name takes up to 50."""
@@ -59,7 +60,7 @@ def session_builder(name: str, *, master: str = "", work_directory: Path | None 
         builder = builder.master(master)
     if master.startswith("local"):
         # Elsewhere the package may come with --py-files, which a worker finds and its daemon does not.
-        builder = builder.config("spark.python.daemon.module", "tandemq.spark.runtime.ready_daemon")
+        builder = builder.config(DAEMON_MODULE, READY_DAEMON)
     for key, value in TUNED.items():
         builder = builder.config(key, value)
     builder = builder.config(f"spark.executorEnv.{_UNCHECKED_ARROW}", unchecked)

@@ -59,9 +59,11 @@ def _by_queue(text: str, name: str, lowest: int, kind: str) -> ByQueue:
             raise ConfigError(f"{name}: {topic!r} needs an object of queue: number, not {queues!r}")
         result[topic] = {}
         for queue, number in queues.items():
-            is_queue = queue == PHYSICAL or (isinstance(queue, str) and queue.isdecimal())
-            if not is_queue or type(number) is not int or number < lowest:
-                raise ConfigError(f"{name}: {topic!r} queue {queue!r}: {number!r} must be {kind}")
+            if queue != PHYSICAL and not (isinstance(queue, str) and queue.isdecimal()):
+                raise ConfigError(f"{name}: {topic!r}: {queue!r} is no queue; queues are numbers from 0")
+            if type(number) is not int or number < lowest:
+                place = "" if queue == PHYSICAL else f" queue {queue!r}"
+                raise ConfigError(f"{name}: {topic!r}{place}: {number!r} must be {kind}")
             result[topic][int(queue)] = number
     return result
 

@@ -12,11 +12,11 @@ import sys
 from pathlib import Path
 
 from tandemq.spark.runtime.pause import pause
+from tandemq.spark.runtime.worker_setup import forget_archives
 
 DAEMON = "pyspark.daemon"
-PREPARED = {
-    "pyspark.worker", "pyspark.sql.worker.create_data_source", "pyspark.sql.worker.plan_data_source_read"
-}  # fmt: skip
+_PLANNER = "pyspark.sql.worker.plan_data_source_read"
+PREPARED = {"pyspark.worker", "pyspark.sql.worker.create_data_source", _PLANNER}
 """The workers of tasks and those that plan a read: Spark ends each that was idle for a minute."""
 _FORKS_WELL = "jemalloc_bg_thd"
 """Arrow's allocator gives memory back in a thread of its own, which it stops for a fork and starts again after it."""
@@ -39,6 +39,7 @@ def prepare(worker: str) -> None:
     import pyarrow as pa
 
     importlib.import_module(worker)
+    importlib.import_module(_PLANNER)  # what a task reads with is defined there
     import tandemq.spark.sink.writer
     import tandemq.spark.source.broker_queues
     import tandemq.spark.source.data_sources
@@ -62,6 +63,7 @@ def main() -> None:
             os.execv(sys.executable, [sys.executable, "-m", DAEMON, *sys.argv[1:]])
     from pyspark.daemon import manager
 
+    forget_archives()
     manager()
 
 

@@ -6,7 +6,8 @@
     CREATE TABLE orders USING rocketmq OPTIONS (nameserver 'ns:9876', subscribe 'orders')
 
 Parameters are passed by keyword, so their names are Spark's. No reader implements `pushFilters`: in Spark 4 it makes
-later queries of the same DataFrame return wrong rows. Filters are options, or come from `planning.push_down`.
+later queries of the same DataFrame return wrong rows, and a plain session refuses a reader that has it. Filters are
+options, or come from `planning.push_down`.
 """
 
 from typing import Any
@@ -33,6 +34,7 @@ from tandemq.spark.options import (
     SinkOptions,
     parse,
 )
+from tandemq.spark.planning.registered import prepare, prepare_active_session
 from tandemq.spark.runtime.stderr_filter import quiet_stderr
 from tandemq.spark.source import table_options
 from tandemq.spark.source.asked import Asked, taken_from
@@ -64,6 +66,7 @@ class RocketMQSource(DataSource):
 
     @classmethod
     def name(cls) -> str:
+        prepare_active_session()  # Spark asks for it when a session registers the class
         return "rocketmq"
 
     def schema(self) -> StructType:
@@ -124,6 +127,7 @@ class CommitLogSource(DataSource):
 
     @classmethod
     def name(cls) -> str:
+        prepare_active_session()
         return "rocketmq-commitlog"
 
     def schema(self) -> StructType:
@@ -170,6 +174,7 @@ class CommitLogTable(CommitLogSource):
 
     @classmethod
     def name(cls) -> str:
+        prepare_active_session()
         return "rocketmq_commitlog"
 
 
@@ -187,6 +192,10 @@ def _arrow_schema(schema: StructType, options: SelectOptions) -> pa.Schema:
 
 
 def register(spark: Any) -> None:
-    """Makes all formats known to a session that can't discover them: code shipped with --py-files, Spark Connect."""
+    """Makes all formats known to a session, and lets its queries tell them which columns and rows they need.
+
+    Also for sessions that can't discover them: code shipped with --py-files, Spark Connect.
+    """
+    prepare(spark)
     for source in (RocketMQSource, CommitLogSource, CommitLogTable):
         spark.dataSource.register(source)

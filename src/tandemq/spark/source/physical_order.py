@@ -21,7 +21,7 @@ from tandemq.spark.source.asked import EVERYTHING, Asked
 from tandemq.spark.source.decoder import Decoder, Wanted
 from tandemq.spark.source.losses import tell_loss
 from tandemq.spark.source.offsets import VERSION, DataLost
-from tandemq.spark.source.prefetch import handed_over
+from tandemq.spark.source.prefetch import first_at_once, handed_over
 from tandemq.spark.source.scan import LogRange, plan_ranges, scan
 from tandemq.spark.source.store_files import (
     Segment,
@@ -158,7 +158,7 @@ class _LogReading:
             verify_crc=self.options.verify_crc,
         )
         batches = self._scanned(piece, decoder)
-        yield from handed_over(batches, self.options.prefetch)
+        yield from first_at_once(handed_over(batches, self.options.prefetch))
         if decoder.damage.count:
             note(
                 f"{piece.segment.path}: left out {decoder.damage.count} damaged places, {decoder.damage.size} bytes",

@@ -14,6 +14,7 @@ from typing import TypeVar
 
 from tandemq.clock import Clock, SystemClock
 from tandemq.spark.options import Prefetch
+from tandemq.spark.runtime.worker_setup import send_written
 
 Item = TypeVar("Item")
 
@@ -34,6 +35,15 @@ def handed_over(source: Iterator[Item], when: Prefetch, idle: "IdleProcessors | 
                 when = Prefetch.ALWAYS if found >= _IDLE_PROCESSORS_MIN else Prefetch.NEVER
                 break
     yield from prefetched(source) if when is Prefetch.ALWAYS else source
+
+
+def first_at_once(source: Iterator[Item]) -> Iterator[Item]:
+    """Yields the same items; what Spark has taken of the first is on its way before the second is made."""
+    for item in source:
+        yield item
+        break
+    send_written()
+    yield from source
 
 
 def _idle_seconds() -> float:

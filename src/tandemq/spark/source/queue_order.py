@@ -27,7 +27,7 @@ from tandemq.spark.source.asked import EVERYTHING, Asked
 from tandemq.spark.source.decoder import Decoder, Wanted
 from tandemq.spark.source.marks import QueueMarks
 from tandemq.spark.source.offsets import Marks, Numbering, Offsets, Ranges, Slice
-from tandemq.spark.source.prefetch import handed_over
+from tandemq.spark.source.prefetch import first_at_once, handed_over
 
 
 class QueueAccess(Protocol):
@@ -96,7 +96,7 @@ class _QueueReading:
         if not isinstance(partition, QueuePartition):
             return  # InputPartition(None): Spark starts one task even where there are no partitions
         settle()
-        yield from handed_over(self._batches(partition), self.options.prefetch)
+        yield from first_at_once(handed_over(self._batches(partition), self.options.prefetch))
 
     def _batches(self, partition: QueuePartition) -> Iterator[pa.RecordBatch]:
         for piece in partition.slices:
