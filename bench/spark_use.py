@@ -27,6 +27,8 @@ QUEUES = 1000
 TOPICS = 10
 """Topics of QUEUES queues each that are planned together."""
 ROWS = 20
+WARM_UP = 8
+"""Queries before the first round, while the JVM compiles."""
 
 
 @dataclass
@@ -44,7 +46,8 @@ def log(run: Run) -> Iterator[Log]:
     with session(run) as spark:
         df = spark.read.format(FORMAT).load(str(store))
         df.write.parquet(str(run.directory / "parquet"))
-        for _ in range(3):
+        os.sync()  # no figure pays for what was written before
+        for _ in range(WARM_UP):
             df.count()
             df.take(ROWS)
             spark.read.parquet(str(run.directory / "parquet")).count()

@@ -106,12 +106,11 @@ def test_registering_is_all_that_a_plain_session_needs(spark: Any, store: str) -
     register(plain)
     assert re.fullmatch(r"\[keys#\d+", columns(plain))
     other = spark.newSession()
-    active = spark._jvm.org.apache.spark.sql.SparkSession
-    active.setActiveSession(other._jsparkSession)
+    other.createDataFrame([(1,)], "n INT")  # makes it the active one
     try:
         other.dataSource.register(CommitLogSource)
     finally:
-        active.setActiveSession(spark._jsparkSession)
+        spark.createDataFrame([(1,)], "n INT")
     assert re.fullmatch(r"\[keys#\d+", columns(other))
 
 
