@@ -20,6 +20,7 @@ from tandemq.errors import ConfigError
 from tandemq.model.message import ACK_COPIES, TRANSACTION_PREPARED, UNIQUE_KEY
 from tandemq.model.topic import QueueRef
 from tandemq.spark.options import Delivery, SinkOptions
+from tandemq.spark.runtime.stderr_filter import quiet_stderr
 from tandemq.spark.runtime.worker_setup import settle
 from tandemq.spark.sink import placement
 from tandemq.spark.sink.encoder import Elements, Encoder, Rows, elements, keys
@@ -37,6 +38,8 @@ from tandemq.spark.sink.outbox import WAIT_STORED, Outbox, Outgoing
 from tandemq.spark.sink.routes import WriteRoutes, routes_of_process
 from tandemq.spark.sink.transactions import Coordinator, Half, half_of, half_properties, refuses_repeats
 from tandemq.spark.sink.writable_columns import checked_columns
+
+quiet_stderr()  # of a process that commits: Spark ends it after a minute without work, and pyspark prints a traceback
 
 _ENCODED_BYTES_MAX = 64 << 20
 """Bytes of rows that are encoded at a time; a larger Arrow batch is cut."""

@@ -70,3 +70,16 @@ def test_a_stream_holds_back_a_trace_until_it_is_known_to_be_harmless() -> None:
     assert real.getvalue() == "a note\nbegun\n"
     stream.finish()
     assert real.getvalue().splitlines() == ["a note", "begun", *REAL[:2]]
+
+
+@pytest.mark.parametrize("module", ["tandemq.spark.source.data_sources", "tandemq.spark.sink.writer"])
+def test_processes_that_plan_and_commit_are_quiet_as_soon_as_they_know_us(module: str) -> None:
+    """Spark ends each after a minute without work; a commit unpickles the writer and nothing else."""
+    program = (
+        "import importlib.machinery, sys\n"
+        "__spec__ = importlib.machinery.ModuleSpec('pyspark.daemon', None)\n"
+        f"import {module}\n"
+        "print(type(sys.stderr).__name__)\n"
+    )
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == "QuietStream"
