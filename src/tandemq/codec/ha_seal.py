@@ -10,7 +10,7 @@ Both ends know the key and, from the first two frames, what the session is about
     sum         = SHA-256 of the log bytes, which serves all slaves; in a frame with the flag FAST, for a slave that
                   asked for it, Poly1305 with HMAC-SHA256(direction, "log bytes") as its key
 
-Poly1305 sums seven times as fast as SHA-256 does on processors made for that, and history is bound by the sums. Its key
+Poly1305 is many times as fast as SHA-256, also on processors made for that, and history is bound by the sums. Its key
 may be used again and again because a sum never leaves: it is only hashed into the seal, and without the key nobody
 finds other bytes with the same sum.
 
