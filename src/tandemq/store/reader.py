@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Iterable, Iterator
 
-from tandemq.errors import CodecError, CorruptRecord, OffsetOutOfRange
+from tandemq.errors import CodecError, CorruptRecord, OffsetOutOfRange, StoreError
 from tandemq.formats.key_hash import TopicHasher
 from tandemq.formats.queue_entry import ENTRY, FILLER_SIZE, search
 from tandemq.formats.record import parse_record, store_timestamp
@@ -128,7 +128,14 @@ class Reader:
             position += 1
         if position == queue_offset:
             return GetResult(GetStatus.OFFSET_FOUND_NULL, [], queue_offset + 1, lowest, highest, 0, 0)
-        slices = self._log.slices(runs)
+        try:
+            slices = self._log.slices(runs)
+        except OffsetOutOfRange as error:
+            raise StoreError(
+                f"consumequeue/{topic}/{queue_id} is damaged, one of its entries {queue_offset} to {position - 1} "
+                f"points outside the log ({error}): build queues and index anew with "
+                "`tandemq store rebuild --online HOST:PORT`"
+            ) from error
         if count:
             status = GetStatus.FOUND
         return GetResult(status, slices, position, lowest, highest, count, last_end, runs[0][0] if runs else 0)

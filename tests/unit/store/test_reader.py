@@ -5,7 +5,7 @@ from dataclasses import replace
 import pytest
 from tests.unit.store.stores import CONFIG, FOREVER, opened, put
 
-from tandemq.errors import CorruptRecord, OffsetOutOfRange
+from tandemq.errors import CorruptRecord, OffsetOutOfRange, StoreError
 from tandemq.model.message import tags_code
 from tandemq.sim.clock import ManualClock
 from tandemq.store.message_store import GetStatus
@@ -128,3 +128,17 @@ def test_times_are_found_on_either_side_of_messages_that_the_log_lacks() -> None
     assert [store.reader.search_by_time("t", 0, time, upper=True) for time in times] == [0, 1, 2, 30, 31]
     assert store.reader.search_by_time("t", 0, times[2] + 1) == 30
     assert store.reader.search_by_time("t", 0, times[3] - 1, upper=True) == 2
+
+
+def test_an_entry_that_points_outside_the_log_names_its_queue_and_the_remedy() -> None:
+    """A flipped bit in the middle of a queue file; only the offset was told, to a consumer that asked for ever."""
+    store = opened()
+    for _ in range(5):
+        put(store)
+    store.dispatch()
+    store.flush_all()
+    [path] = [path for path in store._disk.files if path.parts[2] == "consumequeue"]  # type: ignore[attr-defined]
+    store._disk.write_at(path, 3 * 20, (1 << 40).to_bytes(8, "big"))
+    assert store.reader.get("t", 0, 0, 3, 1 << 20).count == 3
+    with pytest.raises(StoreError, match=r"consumequeue/t/0 is damaged, one of its entries 2 to 4 .*--online"):
+        store.reader.get("t", 0, 2, 32, 1 << 20)
