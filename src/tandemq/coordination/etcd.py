@@ -27,6 +27,8 @@ IDLE_MAX: Final = 4
 """Connections kept for later at each endpoint."""
 UNAUTHENTICATED: Final = 16
 """gRPC's code for a token that is missing or has expired."""
+AUTHENTICATE_SECONDS: Final = 10.0
+"""For a token, while those who wait for it come and go."""
 
 
 class WatchLost(CoordinatorError):
@@ -81,6 +83,7 @@ class EtcdClient:
         self._user = user
         self._password = password
         self._token = ""
+        self._authenticating: dict[Endpoint, asyncio.Task[None]] = {}
         self._order = list(place.endpoints)
         self._idle: dict[Endpoint, list[HttpConnection]] = {endpoint: [] for endpoint in place.endpoints}
         self.trouble = ""
@@ -88,6 +91,8 @@ class EtcdClient:
         self.cluster = ""
 
     def close(self) -> None:
+        for task in self._authenticating.values():
+            task.cancel()
         for idle in self._idle.values():
             for connection in idle:
                 connection.close()
@@ -220,15 +225,34 @@ class EtcdClient:
     async def _ask(self, endpoint: Endpoint, path: str, data: bytes) -> dict[str, Any]:
         if self._user and not self._token:
             await self._authenticate(endpoint)
+        token = self._token
         try:
-            return _checked(await self._post(endpoint, path, data, self._token))
+            return _checked(await self._post(endpoint, path, data, token))
         except Refused as error:
             if error.code != UNAUTHENTICATED or not self._user:
                 raise
-        await self._authenticate(endpoint)
+        if self._token == token:  # nobody else has got a new one meanwhile
+            await self._authenticate(endpoint)
         return _checked(await self._post(endpoint, path, data, self._token))
 
     async def _authenticate(self, endpoint: Endpoint) -> None:
+        """Gets a token, once for all who ask at the same time, and to the end although a call has given up meanwhile.
+
+        etcd spends a fifth of a second and more of processor time on a password: calls that each gave it again, and
+        gave up before the answer, kept it busy for ever.
+        """
+        task = self._authenticating.get(endpoint)
+        if task is None or task.done():
+            task = asyncio.get_running_loop().create_task(self._new_token(endpoint), name="authenticate at etcd")
+            task.add_done_callback(lambda done: done.cancelled() or done.exception())  # perhaps nobody waits any more
+            self._authenticating[endpoint] = task
+        await asyncio.shield(task)
+
+    async def _new_token(self, endpoint: Endpoint) -> None:
+        async with asyncio.timeout(AUTHENTICATE_SECONDS):
+            await self._log_in(endpoint)
+
+    async def _log_in(self, endpoint: Endpoint) -> None:
         data = msgspec.json.encode({"name": self._user, "password": self._password})
         self._token = str(_checked(await self._post(endpoint, "/v3/auth/authenticate", data, "")).get("token", ""))
 

@@ -30,6 +30,8 @@ class FakeEtcd:
         self._watches: set[asyncio.Queue[dict[str, Any]]] = set()
         self._writers: set[asyncio.StreamWriter] = set()
         self._next_lease = 1000
+        self.held: dict[str, asyncio.Event] = {}
+        """Calls of a path wait for its event before they are carried out."""
         self.never = asyncio.Event()
 
     async def __aenter__(self) -> "FakeEtcd":
@@ -78,6 +80,8 @@ class FakeEtcd:
         self, writer: asyncio.StreamWriter, path: str, headers: dict[str, str], asked: dict[str, Any]
     ) -> None:
         self.calls.append(path)
+        if path in self.held:
+            await self.held[path].wait()
         done = self.before(path)
         if (
             done is None

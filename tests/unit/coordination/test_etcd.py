@@ -11,6 +11,7 @@ from tandemq.coordination.endpoints import parse_place
 from tandemq.coordination.etcd import Change, EtcdClient, Put, Refused, WatchLost
 from tandemq.errors import CoordinatorError
 from tandemq.testing.fake_etcd import FakeEtcd
+from tandemq.testing.waiting import until
 
 Story = Callable[[FakeEtcd, EtcdClient], Awaitable[None]]
 
@@ -155,6 +156,35 @@ def test_a_token_is_fetched_and_fetched_again_when_it_expired() -> None:
         assert etcd.calls.count("/v3/auth/authenticate") == 2
 
     played(story, user="tandemq", password="secret")
+
+
+def test_all_who_ask_at_once_share_one_token() -> None:
+    """A password costs etcd much: a starting broker gave it five times at once, and got none of the answers in time."""
+
+    async def story(etcd: FakeEtcd, client: EtcdClient) -> None:
+        etcd.token = "first"
+        await asyncio.gather(*(client.read("/g/") for _ in range(5)))
+        assert etcd.calls.count("/v3/auth/authenticate") == 1
+
+    played(story, user="tandemq", password="secret")
+
+
+def test_a_token_that_comes_late_is_not_asked_for_again() -> None:
+    """Calls have a quarter of a lease; etcd on a busy machine takes longer than that for a password."""
+
+    async def story(etcd: FakeEtcd, client: EtcdClient) -> None:
+        etcd.token = "first"
+        etcd.held["/v3/auth/authenticate"] = release = asyncio.Event()
+        for _ in range(2):
+            with pytest.raises(CoordinatorError, match="in time"):
+                await client.read("/g/")
+        release.set()
+        await until(lambda: client._token)
+        client.timeout = 10.0
+        await client.read("/g/")
+        assert etcd.calls.count("/v3/auth/authenticate") == 1
+
+    played(story, user="tandemq", password="secret", timeout=0.05)
 
 
 def test_a_wrong_password_is_told() -> None:
