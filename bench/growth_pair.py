@@ -34,6 +34,8 @@ STAY_SECONDS = 12
 SETTLE_SECONDS = 0.4
 """Until a new topic is saved, copied and registered."""
 JOINING = 100
+RESTING_SECONDS = 0.1
+"""Of the processor, in one second; the probes take a part of it."""
 TOGETHER = 64
 MEMORY_DISK = Path("/dev/shm")
 """Stores lie there if it is to be had: an fdatasync of each of 50,000 queues takes minutes, in a thread, on a disk."""
@@ -164,6 +166,17 @@ class Pair:
         address = f"http://127.0.0.1:{self._metrics_port}/metrics"
         return str(urllib.request.urlopen(address, timeout=120).read(), "utf-8")
 
+    def await_rest(self) -> None:
+        """Returns when threads have synced what was written before."""
+
+        def rests() -> bool:
+            before = self.used()
+            time.sleep(1)
+            after = self.used()
+            return all(after[name] - before[name] < RESTING_SECONDS for name in NODES)
+
+        wait_until(rests, "an idle pair", seconds=180)
+
     def await_route(self, topic: str) -> None:
         servers.await_route(self.up, topic, 120)
 
@@ -261,6 +274,7 @@ def _one_more(pair: Pair) -> None:
         link.ask([_create(topic, QUEUES_PER_TOPIC)])
         pair.await_route(topic)
 
+    pair.await_rest()
     link = Link(pair.up.broker)
     with pair.row("more"):
         spent = [_spent(pair, partial(create, f"more-{number}")) for number in range(MORE_TOPICS)]
