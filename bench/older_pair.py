@@ -55,7 +55,7 @@ def main() -> None:
     parser.add_argument("names", nargs="*", default=[], help=", ".join(MEASURED))
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--scale", type=float, default=1.0)
-    given = parser.parse_args()
+    given = parser.parse_intermixed_args()
     names = given.names or list(MEASURED)
     if unknown := set(names) - MEASURED.keys():
         parser.error(f"unknown: {', '.join(sorted(unknown))}; there are {', '.join(MEASURED)}")
