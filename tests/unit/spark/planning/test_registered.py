@@ -6,9 +6,13 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
+from pyspark import SparkContext
+from pyspark.sql import SparkSession
+from pyspark.sql.datasource import DataSource
 
 from tandemq.spark.planning import push_down
 from tandemq.spark.planning.registered import DAEMON_MODULE, READY_DAEMON, prepare, prepare_active_session
+from tandemq.spark.source.data_sources import CommitLogSource, CommitLogTable, RocketMQSource
 
 
 class Conf(dict[str, str]):
@@ -56,7 +60,15 @@ def test_a_client_of_spark_connect_is_left_alone(monkeypatch: pytest.MonkeyPatch
 
 
 def test_a_process_without_a_session_is_no_driver(monkeypatch: pytest.MonkeyPatch) -> None:
-    from pyspark import SparkContext
-
     monkeypatch.setattr(SparkContext, "_active_spark_context", None)
     prepare_active_session()
+
+
+@pytest.mark.parametrize("source", [RocketMQSource, CommitLogSource, CommitLogTable])
+def test_sparks_own_register_prepares_the_session(source: type[DataSource], monkeypatch: pytest.MonkeyPatch) -> None:
+    """It asks the class for its name, in the driver."""
+    conf = Conf()
+    monkeypatch.setattr(SparkContext, "_active_spark_context", object())
+    monkeypatch.setattr(SparkSession, "getActiveSession", lambda: session(conf))
+    source.name()
+    assert conf == {DAEMON_MODULE: READY_DAEMON}
