@@ -1,4 +1,4 @@
-"""Observers beside a real RocketMQ pair in production: the same load without them and with them, in one run.
+"""Observers beside a real RocketMQ pair in production, and at the same time the same load to a pair without them.
 
 One observer follows the master, one the slave, each over a link of its own; both are attached in mid-flight, killed and
 cut off again and again, and Spark reads one of them meanwhile.
@@ -146,21 +146,23 @@ async def story(directory: Path, version: str, *, faults: int, spark: bool) -> F
 async def _story(directory: Path, elsewhere: Path, version: str, found: Found, *, faults: int, spark: bool) -> Found:
     """`elsewhere` is the disk of observers and Spark, which is not production's."""
     seconds = EVERY_S * (2 * faults + 2)
-    async with Production(directory / "production", version) as production:
-        acked = [directory / "acked-alone", directory / "acked-beside"]
-        found.alone = await production.load(seconds, acked[0])
+    pairs = [Production(directory / name, version) for name in ("production", "alone")]
+    async with pairs[0] as production, pairs[1] as alone:
+        acked = [directory / "acked-before", directory / "acked-beside"]
+        before = [pair.load(EVERY_S * 4, path) for pair, path in ((production, acked[0]), (alone, directory / "b"))]
+        await asyncio.gather(*before)
         observers = [
             Observer(elsewhere / name, production, source)
             for name, source in (("of-master", production.master), ("of-slave", production.slave))
         ]
         async with observers[0].link, observers[1].link:
             try:
-                loading = asyncio.create_task(production.load(seconds, acked[1]))
+                loading = asyncio.gather(production.load(seconds, acked[1]), alone.load(seconds, directory / "a"))
                 for observer in observers:
                     observer.start()
                 reading = await _spark(elsewhere, production, observers[1]) if spark else None
                 await _faults(observers, faults, found)
-                found.beside = await loading
+                found.beside, found.alone = await loading
                 for observer in observers:
                     await until(lambda one=observer: _same(one), lambda one=observer: _told(one), seconds=120)
                     found.differences += len(differ(observer.source.store, observer.store, 0, _end(observer), SEGMENT))

@@ -80,7 +80,7 @@ def beside_production(run: Run, version: str) -> dict[str, float]:
 def beside_benchmark(version: str) -> Benchmark:
     return Benchmark(
         what=f"Observers of a real {version} SYNC_MASTER and of its slave, attached under load of the Java client, "
-        "killed and cut off ten times each, with Spark on one of them; beside the same load without them.",
+        "killed and cut off ten times each, with Spark on one of them; the same load goes to a pair without them.",
         figures=BESIDE_FIGURES,
         sides={"ours": lambda run: beside_production(run, version)},
         rounds=1,
@@ -92,9 +92,9 @@ BESIDE_FIGURES = {
     "missing": Figure("messages", "less", 0, what="of these, at an observer"),
     "differences": Figure("MiB", "less", 0, what="pieces of an observer's log that differ from its source's"),
     "not SEND_OK": Figure("messages", "less", what="other answers while the observers were there"),
-    "not SEND_OK alone": Figure("messages", "less", what="likewise, without them"),
+    "not SEND_OK alone": Figure("messages", "less", what="likewise, of the pair without them"),
     "p99": Figure("ms", "less", what="of the Java client's sends, 200 a second"),
-    "p99 alone": Figure("ms", "less"),
+    "p99 alone": Figure("ms", "less", what="likewise, of the pair without them at the same time"),
     "p50": Figure("ms", "less"),
     "p50 alone": Figure("ms", "less"),
     "kills": Figure("", what="of observers"),
