@@ -64,7 +64,7 @@ class SimLoop(asyncio.AbstractEventLoop):
     ) -> asyncio.Handle:
         handle = asyncio.Handle(callback, args, self, context)
         self._ready.append(handle)
-        if not self._due:
+        if not self._due and self._lives:  # what a dead process still asks for depends on the garbage collection
             self._due = True
             self._events.after(0.0, self._run_soon)
         return handle

@@ -24,8 +24,9 @@ class EventQueue:
         self._count = 0
 
     def at(self, time: float, action: Callable[[], None]) -> None:
-        self._count += 1
-        heapq.heappush(self._heap, (max(time, self.now), self._count, action))
+        # Taken at once: between two steps of this function a garbage collection may end a coroutine, which comes here.
+        self._count = count = self._count + 1
+        heapq.heappush(self._heap, (max(time, self.now), count, action))
 
     def after(self, delay: float, action: Callable[[], None]) -> None:
         self.at(self.now + delay, action)
