@@ -183,7 +183,8 @@ class QueueTable:
                 queue = queues.pop()
                 self._note_gone(position, queue, directory)
                 yield
-            self._gone.popleft()
+            if self._gone and self._gone[0].queues is queues:  # else another went through them in between
+                self._gone.popleft()
 
     def _note_gone(self, position: int, queue: ConsumeQueue, directory: Path) -> None:
         if queue.key not in self.table:  # else its topic was made anew, and is new
