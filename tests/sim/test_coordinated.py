@@ -24,6 +24,11 @@ def test_no_swap_leaves_while_a_reign_rests_on_its_members_word() -> None:
     assert not simulate_coordinated(100132).violation
 
 
+def test_services_beside_slow_disks_let_a_calm_group_converge() -> None:
+    """A delivery came before the one before it was on every disk, for ever: the two ends were never equal."""
+    assert not simulate_coordinated(100721).violation
+
+
 REPLAY = """
 import hashlib, logging
 from tandemq.sim.coordinated import simulate_coordinated

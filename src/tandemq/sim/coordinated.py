@@ -24,7 +24,7 @@ from tandemq.replication.config import ReplicationConfig
 from tandemq.replication.following.core import SlaveTerms
 from tandemq.replication.mastership.core import MasterTerms
 from tandemq.replication.metadata import PairCode
-from tandemq.sim.coordinated_node import CoordinatedNode
+from tandemq.sim.coordinated_node import CALM_PAUSE, CoordinatedNode
 from tandemq.sim.etcd import ENDPOINTS, EtcdModel, EtcdNetwork
 from tandemq.sim.fate import FAULTS, World
 from tandemq.sim.ledger import Ledger, Violation
@@ -298,6 +298,8 @@ class CoordinatedWorld(World):
 
     def _heal_everything(self) -> None:
         self.etcd.heal()
+        for node in cast("list[CoordinatedNode]", self.nodes):
+            node.service_pause = CALM_PAUSE
         self.events.after(RESUME_AFTER, self._resume)
         super()._heal_everything()
 

@@ -49,7 +49,8 @@ if TYPE_CHECKING:
 PORT = 10911
 DRAIN_SECONDS = 0.4
 LOOK_SECONDS = 0.4
-SERVICE_PAUSE = 0.1
+SERVICE_PAUSE, CALM_PAUSE = 0.1, 2.0
+"""Seconds between two deliveries: in trouble, and after it, when the slowest disk must have time to confirm one."""
 SERVICE_QUEUE = 9
 """Where the services of a master put what they deliver."""
 
@@ -57,6 +58,7 @@ SERVICE_QUEUE = 9
 class CoordinatedNode(LoopNode):
     """Alive: also a loop, with production's failover on it."""
 
+    service_pause = SERVICE_PAUSE
     pair: "SimPair"
     etcd: EtcdNetwork
     config: ReplicationConfig
@@ -475,7 +477,7 @@ class SimBroker:
         """Delivers something now and then, as delays, timers and transactions do."""
         node = self._node
         while True:
-            await asyncio.sleep(SERVICE_PAUSE)
+            await asyncio.sleep(node.service_pause)
             message = _message(SERVICE_QUEUE, b"delivered")
 
             def deliver(message: NewMessage = message) -> None:
