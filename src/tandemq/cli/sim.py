@@ -45,12 +45,11 @@ def sim(
     ] = False,
 ) -> None:
     """Prints every broken seed and one line at the end; exit code 1 if any promise was broken."""
-    logging.disable()  # what stores and state machines of the simulation say belongs to its trace
     chosen = range(seed, seed + 1) if seed is not None else range(first, first + seeds)
     clock = SystemClock()
     began = clock.monotonic()
     sums = SeedsReport(chosen.start)
-    with _until_interrupted() as is_interrupted:  # then it tells of those that were run
+    with _silent(), _until_interrupted() as is_interrupted:  # then it tells of those that were run
         for result in _results(chosen, simulate_coordinated if etcd else simulate, trace, mutant):
             if trace and not as_json:
                 print("\n".join(result.trace))
@@ -80,6 +79,16 @@ def _write(report: Path, sums: SeedsReport, etcd: bool, mutant: str) -> None:
     command = f"tandemq sim {kind}--first {sums.first} --seeds {sums.count} --report {report}"
     busy = sum(os.times()[:2])
     report.write_text(sums.text(command + (f" --mutant {mutant}" if mutant else ""), sums.count / busy * 60))
+
+
+@contextlib.contextmanager
+def _silent() -> Iterator[None]:
+    """Logs nothing: what stores and state machines of the simulation say belongs to its trace."""
+    logging.disable()
+    try:
+        yield
+    finally:
+        logging.disable(logging.NOTSET)
 
 
 @contextlib.contextmanager

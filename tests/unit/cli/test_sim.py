@@ -1,6 +1,7 @@
 """`tandemq sim`: interrupted, it tells of the seeds that it has run."""
 
 import json
+import logging
 import os
 import signal
 from random import Random
@@ -37,3 +38,8 @@ def test_a_mutant_that_does_not_exist_is_named(monkeypatch: pytest.MonkeyPatch) 
     ran = CliRunner().invoke(sim.app, ["--mutant", "nonsense"])
     assert ran.exit_code != 0
     assert "known are" in str(ran.exception)
+
+
+def test_who_runs_it_in_a_process_of_their_own_logs_again_afterwards() -> None:
+    assert CliRunner().invoke(sim.app, ["--seed", "1"]).exit_code == 0
+    assert logging.getLogger("tandemq").isEnabledFor(logging.WARNING)
