@@ -24,6 +24,11 @@ def test_no_swap_leaves_while_a_reign_rests_on_its_members_word() -> None:
     assert not simulate_coordinated(100132).violation
 
 
+def test_an_order_that_accepts_a_loss_deposes_nobody_for_a_store_without_a_name() -> None:
+    """Two stores were ordered to reign; the one that no register names asked the other, which reigned, to step down."""
+    assert not simulate_coordinated(100416).violation
+
+
 def test_services_beside_slow_disks_let_a_calm_group_converge() -> None:
     """A delivery came before the one before it was on every disk, for ever: the two ends were never equal."""
     assert not simulate_coordinated(100721).violation

@@ -74,11 +74,24 @@ class Succession:
                 return
             await failover.read()
             now, late = failover.coordinator.register, self._clock.monotonic() >= deadline
+            if before is not None and now is not None and now.epoch != before.epoch:
+                self._check_named(now)
             if before is None or now is None or now.epoch == before.epoch or late:
                 raise ReplicationError(
                     "not all in-sync replicas could be heard in time and they may hold acknowledged messages, so "
                     "nothing was changed: start them, or use --accept-loss"
                 )
+
+    def _check_named(self, register: Register) -> None:
+        """Raises ReplicationError if one was elected meanwhile who does not know this store, and so never follows it.
+
+        An accepted loss was meant for a group that nobody reigns in: it deposes no master for one that can't reign.
+        """
+        if self._pair.node.record.replica not in register.everybody:
+            raise ReplicationError(
+                f"{register.holder} was elected meanwhile, and its register does not name this broker: it joins the "
+                "group first; see `tandemq ha status`"
+            )
 
     async def _take_over(self, deadline: float) -> bool:
         """Returns whether the holder has handed over; else its lease has ended, it is dead, or this node holds it.
