@@ -6,6 +6,7 @@ from pathlib import Path
 import pytest
 
 from tandemq.cli.local_etcd import etcd_program
+from tandemq.testing.waiting import wait_until
 
 from .conftest import Cli
 
@@ -22,10 +23,13 @@ def test_up_status_switch_pause_and_down(alone: Cli, tmp_path: Path) -> None:
     assert told.returncode == 0, told.stderr
     cli = Cli(tmp_path, NAMESRV_ADDR=json.loads(told.stdout)["namesrv"])
     try:
+        wait_until(
+            lambda: cli("ha", "status").stdout.count("may be elected") == 2,
+            lambda: f"two that may be elected\n{cli('ha', 'status').stdout}",
+        )
         shown = cli("ha", "status").stdout
         assert "2 slaves in sync" in shown
         assert "coordinator: etcd://127.0.0.1:" in shown
-        assert shown.count("may be elected") == 2
         slave = next(node["address"] for node in cli.json("ha", "status") if node["role"] == "slave")
         assert f"{slave} is the master now" in cli("ha", "switch", slave).stdout
         assert "paused" in cli("ha", "pause").stdout

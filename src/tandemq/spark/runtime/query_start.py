@@ -20,6 +20,8 @@ def started(writer: Any) -> Any:
         try:
             while query.isActive and query.lastProgress is None:
                 query.awaitTermination(_POLL_SECONDS)
+            if not query.isActive:
+                query.awaitTermination(_POLL_SECONDS)  # raises what ended it between two looks
             return query
         except Exception as error:
             if _TOO_LATE not in str(error) or start == _STARTS_MAX:

@@ -46,3 +46,19 @@ def test_any_other_error_of_a_query_is_raised_and_starts_have_an_end() -> None:
     with pytest.raises(RuntimeError, match="connect back"):
         started(writer)
     assert writer.starts == 5
+
+
+class Ended(Writer):
+    """Its queries have ended when they are looked at for the first time."""
+
+    @property
+    def isActive(self) -> bool:
+        return not self._ends[self.starts - 1]
+
+
+def test_a_query_that_failed_between_two_looks_is_not_taken_for_one_that_ended_well() -> None:
+    with pytest.raises(RuntimeError, match="topic"):
+        started(Ended("no such topic"))
+    writer = Ended(LATE, "")
+    assert started(writer) is writer
+    assert writer.starts == 2
