@@ -24,6 +24,11 @@ def test_no_swap_leaves_while_a_reign_rests_on_its_members_word() -> None:
     assert not simulate_coordinated(100132).violation
 
 
+def test_a_reign_that_has_ended_holds_up_no_swap_by_the_words_it_rested_on() -> None:
+    """A master that had gone on by its members' word met a higher number, asked again, and never opened."""
+    assert not simulate_coordinated(102428).violation
+
+
 def test_an_order_that_accepts_a_loss_deposes_nobody_for_a_store_without_a_name() -> None:
     """Two stores were ordered to reign; the one that no register names asked the other, which reigned, to step down."""
     assert not simulate_coordinated(100416).violation

@@ -398,8 +398,9 @@ class Failover:
         if expected is None or expected.epoch != new.epoch:
             claim = Holder(new.holder, new.epoch, self._broker.address)
         while node.master is not None and node.master.state.proposed == new:
-            if self.lease.state.is_vouched:
+            if node.is_open and self.lease.state.is_vouched:
                 # Etcd is away, yet the swap may happen: the words this reign rests on don't bind whom it lets stand.
+                # Where the reign is over, nothing rests on them any more, and the next one needs its swap.
                 await asyncio.sleep(RETRY_SECONDS / 5)
                 continue
             old_lease = coordinator.keys.holder_lease
