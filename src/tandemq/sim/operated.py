@@ -20,6 +20,10 @@ class Operated(Ground):
             return False
         node = self.random.choice(candidates)
         register = node.record.register
+        if register is None and not any(other.record.register for other in self.nodes):
+            self._tell(f"the operator promotes {node.name}: every store is lost, so it begins another group")
+            self._order(node, accept_loss)
+            return True
         if register is None or node.record.replica not in register.member_ids:
             return False
         refusal = refusal_of(node.record, self._answers(node))

@@ -407,7 +407,9 @@ class Ground(Watcher):
 
     def died(self, node: SimNode, *, power: bool) -> None:
         self._tell(f"{node.name} {'loses power' if power else 'is killed'}")
-        self._held[node.name] = self.ledger.held_by(node)
+        # One that dies while it starts has lost nothing of what it had before the fault that it starts after.
+        before = self._held.get(node.name, [])
+        self._held[node.name] = list(dict.fromkeys([*before, *self.ledger.held_by(node)]))
         must = self.ledger.held_by(node, durable=power)
         must = [entry for entry in must if entry.durable or not power]
         self._must_survive[node.name] = (must, "power cut" if power else "kill")
