@@ -51,6 +51,11 @@ def test_a_seed_replays_event_for_event() -> None:
     assert first.acknowledged > 0
 
 
+def test_nobody_leaves_the_in_sync_set_while_the_next_register_is_on_its_way() -> None:
+    """The register was changed under those who were storing it: the master waited for an answer that never came."""
+    assert not simulate(105496).violation
+
+
 def test_a_record_that_came_only_in_part_is_not_taken_for_whole() -> None:
     """Seed 114: a slave was killed in the middle of a record's properties, and followed from behind zeros."""
     assert not simulate_with(Beside(), 114).violation

@@ -12,7 +12,7 @@ from tandemq.replication.decisions import Decision, Note
 from tandemq.replication.epochs import ReplicaRecord, place_of
 from tandemq.replication.mastership.classic import ClassicCounting
 from tandemq.replication.mastership.confirming import Confirming
-from tandemq.replication.mastership.core import MasterCore
+from tandemq.replication.mastership.core import MasterCore, Phase
 from tandemq.replication.mastership.followers import Followers
 from tandemq.replication.mastership.minting import Minting
 from tandemq.replication.session import Session, SessionState
@@ -166,6 +166,8 @@ class Membership:
         stay = core.record.in_sync - gone.keys()
         if not gone or core.provisional or core.proposal is not None or core.acks.is_fenced:
             return
+        if core.phase is not Phase.OPEN:
+            return  # those who were heard are storing the register of the next epoch: it does not change meanwhile
         if any(self._followers.durable_of(replica) < max(gone.values()) for replica in stay):
             return
         for replica in gone:
