@@ -472,7 +472,7 @@ class Broker:
         self._is_started = False
         await self.registration.stop()
         await self._housekeeping.stop()
-        await self._stop_master_services()
+        await self.rest_services()
         if self.is_master and (left := self.services.timers.left()) is not None:
             await self.timer_checkpoint.hand_back(left.units, left.checkpoint)
         await self.idempotence.stop()
@@ -517,7 +517,7 @@ class Broker:
         """Refuses writes from now on; tells whatever still waits for its copies that it can't have them."""
         self.writer.gate.refuse(reason)
         self.writer.fail_waiting(reason)
-        await self._stop_master_services()
+        await self.rest_services()
 
     async def change_role(self, role: BrokerRole, broker_id: int) -> None:
         """Promotes or demotes; who writes is decided by `allow_writes` and `forbid_writes`.
@@ -559,16 +559,13 @@ class Broker:
         """Starts what only the writer of the group does: deliver delayed messages, settle transactions."""
         self.services.start()
 
-    async def _stop_master_services(self) -> None:
+    async def rest_services(self) -> None:
+        """Rests what only a writer runs; `allow_writes` wakes it.
+
+        Before a hand-over this happens while the services may still write their progress.
+        """
         self.idempotence.end_writing()
         await self.services.stop()
-
-    async def rest_services(self) -> None:
-        """Rests the services before a hand-over, while they may still write their progress.
-
-        `allow_writes` wakes them.
-        """
-        await self._stop_master_services()
 
     def _tables_true_at(self) -> int:
         """Returns at which position of the log the tables of progress are true: a master's at its end."""
