@@ -84,7 +84,7 @@ class DeliveredCopies:
         return self._matches(messages_of(found.slices))
 
     def _begin(self) -> list[int]:
-        """Finds where to look in each queue; what readers may not see yet is looked at here."""
+        """Finds where to look in each queue. Examines at once what readers may not see yet."""
         reader = self._store.reader
         for (topic, queue_id), due_ms in self._from.items():
             self._next[topic, queue_id] = reader.search_by_time(topic, queue_id, due_ms - CLOCK_SLACK_MS)
